@@ -162,12 +162,15 @@ type Ledger interface {
 // reservation, so that it can arrive in any order, any number of times.
 type MirrorOp struct {
 	Op Op
-	// Decision is the truth's. KeyConflict, NotFound and UnknownBucket are judged and store nothing.
+	// Decision is the truth's. KeyConflict, NotFound, UnknownBucket, StateConflict and AdjustRefused are judged and
+	// store nothing.
 	Decision Decision
 	Replayed bool
 	// Record is the reservation after the operation. For a KeyConflict, NotFound or UnknownBucket it holds what the
 	// caller sent (shop, key, hash, lines, id), State zero.
 	Record Record
+	// Adjustment is set for OpAdjust: only a refused one is sent to a mirror, since the ledger carries out the others.
+	Adjustment *Adjustment
 	// Expect, if not nil, makes the write a compare-and-set: nothing is stored unless the mirror's state is *Expect
 	// (zero: not known there). Catch-up uses it.
 	Expect *State
