@@ -1,0 +1,256 @@
+package diff
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// Levels reads what both stores have available in a bucket, for the check that they agree once settled.
+type Levels interface {
+	Levels(ctx context.Context, b reservation.Bucket) (truth, mirror int64, err error)
+}
+
+// Options configure an Engine.
+type Options struct {
+	// Pod is the pod's id, in records, tallies and metrics.
+	Pod string
+	// Levels reads both stores. It is called in the background only.
+	Levels Levels
+	// Settle is how long an unequal pair waits before it is judged again. Default 1 s.
+	Settle time.Duration
+	// MaxSettle is how long it waits at most for its buckets to fall quiet. Default 30 s.
+	MaxSettle time.Duration
+	// MaxPending bounds the unequal pairs that wait; more count as unexplained at once. Default 4096.
+	MaxPending int
+	// MaxSamples bounds the samples kept per verdict; what is left out is counted. Default 20.
+	MaxSamples int
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+}
+
+func (o *Options) defaults() {
+	if o.Settle == 0 {
+		o.Settle = time.Second
+	}
+	if o.MaxSettle == 0 {
+		o.MaxSettle = 30 * time.Second
+	}
+	if o.MaxPending == 0 {
+		o.MaxPending = 4096
+	}
+	if o.MaxSamples == 0 {
+		o.MaxSamples = 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+}
+
+func (o *Options) validate() error {
+	if o.Pod == "" {
+		return errors.New("diff: Options.Pod is empty")
+	}
+	if o.Levels == nil {
+		return errors.New("diff: Options.Levels is nil")
+	}
+	if o.Settle < 0 || o.MaxSettle < o.Settle || o.MaxPending < 0 || o.MaxSamples < 0 {
+		return errors.New("diff: Options: Settle, MaxSettle, MaxPending and MaxSamples must be positive, MaxSettle at least Settle")
+	}
+	return nil
+}
+
+// Engine compares one pod's operations. Start its Run in a goroutine of the owner's; Settle judges all that waits.
+type Engine struct {
+	opt     Options
+	metrics *metrics
+
+	mu      sync.Mutex
+	tally   *counts
+	live    spanList // begun, not finished or waiting to be judged; in order of Begin
+	buckets map[reservation.Bucket]*bucketLog
+	pending []*waiting
+	samples []Sample
+}
+
+// New makes an engine.
+func New(opt Options) (*Engine, error) {
+	opt.defaults()
+	if err := opt.validate(); err != nil {
+		return nil, err
+	}
+	return &Engine{
+		opt:     opt,
+		metrics: newMetrics(opt.Registerer),
+		tally:   newCounts(),
+		buckets: map[reservation.Bucket]*bucketLog{},
+	}, nil
+}
+
+func (e *Engine) now() time.Time { return e.opt.Now() }
+
+// Begin counts a validated operation and starts to follow it.
+func (e *Engine) Begin(op reservation.Op) *Span { return e.BeginAt(op, e.now()) }
+
+// BeginAt is Begin for an operation that started earlier, such as one of a sweep.
+func (e *Engine) BeginAt(op reservation.Op, at time.Time) *Span {
+	s := &Span{engine: e}
+	s.pair.Pod, s.pair.Op = e.opt.Pod, op
+	s.pair.Truth.Began = at
+	e.metrics.operations.WithLabelValues(e.opt.Pod, op.String()).Inc()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tally.add(op, kindOperations, "", 1)
+	e.live.push(s)
+	return s
+}
+
+// register files a decided operation under the buckets whose availability it moves.
+func (e *Engine) register(s *Span, effects []effect) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.effects, s.decided = effects, true
+	if len(effects) == 0 {
+		return
+	}
+	oldest := e.live.oldest()
+	for _, ef := range effects {
+		log := e.buckets[ef.bucket]
+		if log == nil {
+			log = &bucketLog{}
+			e.buckets[ef.bucket] = log
+		}
+		log.add(entry{s, ef.delta, ef.maybe}, oldest)
+	}
+}
+
+func (e *Engine) compared(s *Span, at time.Time) {
+	if err := s.pair.validate(); err != nil {
+		e.opt.Logger.Error("a pair could not be compared", "pod", e.opt.Pod, "op", s.pair.Op.String(), "err", err)
+		e.gapped(s, GapIncoherent)
+		return
+	}
+	verdict := Compare(&s.pair)
+	e.metrics.compared.WithLabelValues(e.opt.Pod, s.pair.Op.String(), verdict.String()).Inc()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.finish(s, at) {
+		return
+	}
+	e.tally.add(s.pair.Op, kindVerdict, verdict.String(), 1)
+	if !s.pair.Replayed {
+		e.tally.add(s.pair.Op, kindFirst, s.pair.Truth.Decision.String(), 1)
+	}
+	e.tally.latency(&s.pair)
+	if verdict == Match {
+		e.live.remove(s)
+		return
+	}
+	if len(e.pending) >= e.opt.MaxPending {
+		e.conclude(s, verdict, Explanation{Kind: None, Note: "too many differences at once to examine this one"})
+		return
+	}
+	e.pending = append(e.pending, &waiting{span: s, verdict: verdict, due: at.Add(e.opt.Settle), deadline: at.Add(e.opt.MaxSettle)})
+}
+
+func (e *Engine) gapped(s *Span, reason GapReason) {
+	e.metrics.gaps.WithLabelValues(e.opt.Pod, s.pair.Op.String(), string(reason)).Inc()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.gap = true
+	if !e.finish(s, time.Time{}) {
+		return
+	}
+	e.tally.add(s.pair.Op, kindGap, string(reason), 1)
+	if !s.pair.Replayed && s.pair.Truth.Decision != 0 {
+		e.tally.add(s.pair.Op, kindFirst, s.pair.Truth.Decision.String(), 1)
+	}
+	e.live.remove(s)
+}
+
+// finish closes a span once. A second end would count the operation twice, so it is reported and ignored.
+func (e *Engine) finish(s *Span, at time.Time) bool {
+	if s.finished {
+		e.opt.Logger.Error("an operation ended twice", "pod", e.opt.Pod, "op", s.pair.Op.String(), "id", s.pair.ID)
+		return false
+	}
+	s.finished, s.decided, s.mirrorTo = true, true, at
+	return true
+}
+
+// conclude counts an unequal pair's explanation. The caller holds the lock.
+func (e *Engine) conclude(s *Span, v Verdict, ex Explanation) {
+	e.live.remove(s)
+	if ex.Kind == None {
+		e.tally.add(s.pair.Op, kindUnexplained, v.String(), 1)
+		e.opt.Logger.Warn("unexplained difference", "pod", e.opt.Pod, "op", s.pair.Op.String(), "id", s.pair.ID,
+			"verdict", v.String(), "truth", s.pair.Truth.Decision.String(), "mirror", s.pair.Mirror.Decision.String(), "note", ex.Note)
+	} else {
+		e.tally.add(s.pair.Op, kindExplained, string(ex.Kind), 1)
+	}
+	e.metrics.explained.WithLabelValues(e.opt.Pod, s.pair.Op.String(), v.String(), string(ex.Kind)).Inc()
+	e.keep(s, v, ex)
+}
+
+// Run judges settled pairs until the context ends.
+func (e *Engine) Run(ctx context.Context) {
+	tick := time.NewTicker(max(e.opt.Settle/4, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			e.judgeDue(ctx, e.now(), false)
+		}
+	}
+}
+
+// Settle judges every pair that waits, as soon as the operations that overlap it have ended, and returns once none
+// waits. It is meant for the end of a run, after the mirror's queue has been drained.
+func (e *Engine) Settle(ctx context.Context) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		e.judgeDue(ctx, e.now(), true)
+		if e.Pending() == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// Pending is the number of unequal pairs that wait to be judged.
+func (e *Engine) Pending() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.pending)
+}
+
+// Converged tells the engine that a whole catch-up round ended at the given time: what gaps had left out is in the
+// mirror now. began is when the round started: only gaps before it are closed.
+func (e *Engine) Converged(began, ended time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, log := range e.buckets {
+		log.closeGaps(began, ended)
+	}
+}

@@ -1,0 +1,35 @@
+package diff
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+type metrics struct {
+	operations *prometheus.CounterVec
+	compared   *prometheus.CounterVec
+	gaps       *prometheus.CounterVec
+	explained  *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	f := promauto.With(r)
+	return &metrics{
+		operations: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "twinhold_diff_operations_total",
+			Help: "Validated operations of pods in a dual-write stage. Each ends as compared or as a gap.",
+		}, []string{"pod", "op"}),
+		compared: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "twinhold_diff_compared_total",
+			Help: "Operations whose two outcomes were compared, by verdict.",
+		}, []string{"pod", "op", "verdict"}),
+		gaps: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "twinhold_diff_gaps_total",
+			Help: "Operations that were not compared, by reason.",
+		}, []string{"pod", "op", "reason"}),
+		explained: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "twinhold_diff_differences_total",
+			Help: "Unequal pairs once settled, by verdict and explanation; explanation none counts against the pod.",
+		}, []string{"pod", "op", "verdict", "explanation"}),
+	}
+}
