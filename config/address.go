@@ -1,0 +1,106 @@
+package config
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+	"go.yaml.in/yaml/v4"
+)
+
+// form is one kind of address with credentials. Its messages never hold any part of the address: the drivers'
+// own errors quote it.
+type form struct {
+	want  string
+	valid func(string) bool
+	wrap  func(string) Secret
+}
+
+func redisForm() form {
+	return form{
+		want:  `a Redis URL, as in "redis://user:password@host:6379/0" (a special character of a password as %XX)`,
+		valid: validRedis, wrap: RedisSecret,
+	}
+}
+
+func mysqlForm() form {
+	return form{
+		want:  `a MySQL DSN with its database, as in "user:password@tcp(host:3306)/database"`,
+		valid: validMySQL, wrap: MySQLSecret,
+	}
+}
+
+// secret reads an address with credentials.
+func (r *reader) secret(into *Secret, f form) read {
+	return func(n *yaml.Node, path string) {
+		s, ok := r.scalar(n, path, f.want, "!!str")
+		if !ok {
+			return
+		}
+		r.take(n, path, s, into, f)
+	}
+}
+
+// secretFile reads an address from a file of its own, as orchestrators mount secrets.
+func (r *reader) secretFile(into *Secret, f form) read {
+	return func(n *yaml.Node, path string) {
+		name, ok := r.scalar(n, path, "the name of a file", "!!str")
+		if !ok {
+			return
+		}
+		if name == "" {
+			r.wrong(n, path, "is empty: write the name of a file, or remove the key")
+			return
+		}
+		data, err := r.readFile(r.beside(name))
+		if err != nil {
+			r.wrong(n, path, "the file %q: %v", clip(name), err)
+			return
+		}
+		r.take(n, path, strings.TrimRight(string(data), "\r\n"), into, f)
+	}
+}
+
+func (r *reader) take(n *yaml.Node, path, s string, into *Secret, f form) {
+	if !f.valid(s) {
+		r.wrong(n, path, "is not usable (not shown: it may hold a password): write %s", f.want)
+		return
+	}
+	*into = f.wrap(s)
+}
+
+// validRedis asks the driver. A master_name makes the URL one of Sentinel, an addr without it one of Cluster.
+func validRedis(s string) bool {
+	u, err := url.Parse(s)
+	if err != nil || strings.ContainsAny(s, "\r\n\x00") {
+		return false
+	}
+	q := u.Query()
+	switch {
+	case q.Has("master_name"):
+		_, err = redis.ParseFailoverURL(s)
+	case q.Has("addr"):
+		_, err = redis.ParseClusterURL(s)
+	default:
+		_, err = redis.ParseURL(s)
+	}
+	return err == nil
+}
+
+func validMySQL(s string) bool {
+	if strings.ContainsAny(s, "\r\n\x00") {
+		return false
+	}
+	c, err := mysql.ParseDSN(s)
+	return err == nil && c.DBName != ""
+}
+
+// schemaOf names the schema that a DSN points to, without its credentials.
+func schemaOf(s Secret) string {
+	c, err := mysql.ParseDSN(s.Reveal())
+	if err != nil {
+		return ""
+	}
+	return c.Net + "(" + c.Addr + ")/" + c.DBName
+}

@@ -1,0 +1,93 @@
+package config
+
+import "time"
+
+// Tuning is the optional part of twinhold.yaml that nobody needs to write. Every key has a default that suits one
+// router beside one MySQL and one Redis per pod; testdata/full.yaml names every key of the file with its default.
+//
+//	tuning:
+//	  mirror:                  # the store that follows, in shadow
+//	    queue: 8192            # operations that may wait per pod; one more is a gap, counted as queue_full
+//	    workers: 8             # mirror writes at once per pod; operations of one reservation share a worker
+//	    deadline: 2s           # for one mirror write, its retries included; past it the operation is a gap
+//	    breaker:
+//	      failures: 10         # failures in a row that open it
+//	      open_for: 5s         # how long it stays open before it probes
+//	      probes: 3            # successful probes that close it
+//	  settle: 2s               # age from which an unequal pair is judged again, and catch-up touches a record
+//	  redis:
+//	    connections: 64        # per pod and router
+//	    deadline: 500ms        # for one script, where the caller's own deadline is not nearer
+//	  mysql:
+//	    connections: 64        # per pod and router
+//	    deadline: 5s           # for one operation, its retries included
+//	    transaction_limit: 1s  # for one write transaction; a raise of the fence waits for the oldest
+//	    lock_wait: 2s          # innodb_lock_wait_timeout of our connections: whole seconds, 1s to 3s
+//	    attempts: 8            # tries of a transaction that a deadlock, a lock wait or a lost connection ended
+//	  sweep:
+//	    interval: 1s           # between two sweeps that found little
+//	    batch: 500             # reservations in one sweep
+//	    grace: 30s             # after which the mirror ends a hold that the truth does not know
+//	  pin_lease: 10s           # age from which a claim under way is rolled forward by somebody else
+//	  large_cart: 1000         # units in total above which a cart is taken from unpooled, not row by row
+type Tuning struct {
+	Mirror    MirrorTuning
+	Settle    time.Duration
+	Redis     RedisTuning
+	MySQL     MySQLTuning
+	Sweep     SweepTuning
+	PinLease  time.Duration
+	LargeCart int
+}
+
+// MirrorTuning bounds the mirror of a pod in shadow.
+type MirrorTuning struct {
+	Queue, Workers int
+	Deadline       time.Duration
+	Breaker        BreakerTuning
+}
+
+// BreakerTuning says when the mirror is left alone for a while.
+type BreakerTuning struct {
+	Failures int
+	OpenFor  time.Duration
+	Probes   int
+}
+
+// RedisTuning bounds the use of a pod's Redis.
+type RedisTuning struct {
+	Connections int
+	Deadline    time.Duration
+}
+
+// MySQLTuning bounds the use of a pod's MySQL.
+type MySQLTuning struct {
+	Connections                          int
+	Deadline, TransactionLimit, LockWait time.Duration
+	Attempts                             int
+}
+
+// SweepTuning paces the sweeper.
+type SweepTuning struct {
+	Interval time.Duration
+	Batch    int
+	Grace    time.Duration
+}
+
+func defaultTuning() Tuning {
+	return Tuning{
+		Mirror: MirrorTuning{
+			Queue: 8192, Workers: 8, Deadline: 2 * time.Second,
+			Breaker: BreakerTuning{Failures: 10, OpenFor: 5 * time.Second, Probes: 3},
+		},
+		Settle: 2 * time.Second,
+		Redis:  RedisTuning{Connections: 64, Deadline: 500 * time.Millisecond},
+		MySQL: MySQLTuning{
+			Connections: 64, Deadline: 5 * time.Second,
+			TransactionLimit: time.Second, LockWait: 2 * time.Second, Attempts: 8,
+		},
+		Sweep:     SweepTuning{Interval: time.Second, Batch: 500, Grace: 30 * time.Second},
+		PinLease:  10 * time.Second,
+		LargeCart: 1000,
+	}
+}
