@@ -114,8 +114,13 @@ func effectsOf(op reservation.Op, o Outcome) []effect {
 	}
 	sign := int64(0)
 	switch op {
-	case reservation.OpReserve, reservation.OpClaim: // a late claim takes what its hold had given back
+	case reservation.OpReserve:
 		sign = -1
+	case reservation.OpClaim: // a late one takes what its hold had given back; a refused one gives back
+		sign = -1
+		if o.Decision == reservation.RefundRequired {
+			sign = 1
+		}
 	case reservation.OpRelease, reservation.OpExpire:
 		sign = 1
 	case reservation.OpAdjust:
