@@ -31,6 +31,9 @@ type Options struct {
 	MaxPending int
 	// MaxSamples bounds the samples kept per verdict; what is left out is counted. Default 20.
 	MaxSamples int
+	// Sink takes the tallies every FlushEvery (default 1 s); nil keeps them in memory only.
+	Sink       TallySink
+	FlushEvery time.Duration
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	// Now is the clock. Default time.Now.
@@ -49,6 +52,9 @@ func (o *Options) defaults() {
 	}
 	if o.MaxSamples == 0 {
 		o.MaxSamples = 20
+	}
+	if o.FlushEvery == 0 {
+		o.FlushEvery = time.Second
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -78,6 +84,8 @@ func (o *Options) validate() error {
 type Engine struct {
 	opt     Options
 	metrics *metrics
+
+	flushing sync.Mutex // one flush at a time
 
 	mu      sync.Mutex
 	tally   *counts
@@ -206,16 +214,24 @@ func (e *Engine) conclude(s *Span, v Verdict, ex Explanation) {
 	e.keep(s, v, ex)
 }
 
-// Run judges settled pairs until the context ends.
+// Run judges settled pairs and flushes the tallies until the context ends. The owner flushes once more at the end.
 func (e *Engine) Run(ctx context.Context) {
-	tick := time.NewTicker(max(e.opt.Settle/4, time.Millisecond))
-	defer tick.Stop()
+	judge := time.NewTicker(max(e.opt.Settle/4, time.Millisecond))
+	defer judge.Stop()
+	flush := time.NewTicker(e.opt.FlushEvery)
+	defer flush.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-judge.C:
 			e.judgeDue(ctx, e.now(), false)
+		case <-flush.C:
+			bounded, cancel := context.WithTimeout(ctx, e.opt.FlushEvery)
+			if err := e.Flush(bounded); err != nil && ctx.Err() == nil {
+				e.opt.Logger.Warn("tallies could not be flushed, they are kept", "pod", e.opt.Pod, "err", err)
+			}
+			cancel()
 		}
 	}
 }

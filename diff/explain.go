@@ -283,8 +283,13 @@ func seen(from, to, r0, r1 time.Time) bounds {
 	}
 }
 
+// readTimeout bounds one look at the stores: a store that hangs must not hold up the judging of other pairs for long.
+const readTimeout = 2 * time.Second
+
 // read looks at every bucket in both stores.
 func (e *Engine) read(ctx context.Context, buckets []reservation.Bucket) ([]reading, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	reads := make([]reading, 0, len(buckets))
 	for _, b := range buckets {
 		from := e.now()

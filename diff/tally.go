@@ -39,16 +39,18 @@ type cell struct {
 // counts is the engine's tally. The engine's lock guards it.
 type counts struct {
 	n map[cell]int64
-	// flushed is what has been written to the pod's MySQL.
-	flushed map[cell]int64
-	truth   *hdrhistogram.Histogram
-	mirror  *hdrhistogram.Histogram
+	// flushed is what the sink has of n; base is n at the start of the hour that is being written.
+	flushed, base map[cell]int64
+	hour          time.Time
+	truth         *hdrhistogram.Histogram
+	mirror        *hdrhistogram.Histogram
 }
 
 func newCounts() *counts {
 	return &counts{
 		n:       map[cell]int64{},
 		flushed: map[cell]int64{},
+		base:    map[cell]int64{},
 		truth:   hdrhistogram.New(1, time.Minute.Microseconds(), 3),
 		mirror:  hdrhistogram.New(1, time.Minute.Microseconds(), 3),
 	}

@@ -154,5 +154,5 @@ func (p *Pod) Close(ctx context.Context) error {
 	if p.queue == nil {
 		return nil
 	}
-	return p.queue.Close(ctx)
+	return errors.Join(p.queue.Close(ctx), p.engine.Flush(ctx))
 }

@@ -1,0 +1,346 @@
+package diff
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// clock is a hand-driven clock.
+type clock struct {
+	mu sync.Mutex
+	t  time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.t
+}
+
+func (c *clock) at(ms int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Add(time.Duration(ms) * time.Millisecond)
+}
+
+// fixedLevels answers every bucket with the same two figures.
+type fixedLevels struct{ truth, mirror int64 }
+
+func (f *fixedLevels) Levels(context.Context, reservation.Bucket) (truth, mirror int64, err error) {
+	return f.truth, f.mirror, nil
+}
+
+type bench struct {
+	t      *testing.T
+	clock  *clock
+	engine *Engine
+	levels *fixedLevels
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	c := &clock{}
+	c.at(0)
+	l := &fixedLevels{}
+	e, err := New(Options{Pod: "pod-1", Levels: l, Now: c.now, Settle: time.Second, MaxSettle: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bench{t, c, e, l}
+}
+
+const shop = 1
+
+var bucketA = reservation.Bucket{Shop: shop, Item: 10, Group: 1}
+
+func record(q int64, state reservation.State, outcome reservation.Decision) reservation.Record {
+	id, err := reservation.NewID()
+	if err != nil {
+		panic(err)
+	}
+	return reservation.Record{ID: id, Shop: shop, Key: id.String(), Lines: []reservation.Line{{Item: 10, Group: 1, Quantity: q}}, State: state, Outcome: outcome}
+}
+
+func outcomeOf(r reservation.Record, d reservation.Decision, moved bool, saw int64) Outcome {
+	return Outcome{
+		Decision: d, Record: &r, Lines: r.Lines, Shop: shop, ID: r.ID, Moved: moved,
+		Levels: []reservation.Level{{Bucket: bucketA, Available: saw}},
+	}
+}
+
+// reserve runs one reserve: the truth within [t0, t1], the mirror within [m0, m1], in milliseconds.
+func (b *bench) reserve(q, truthSaw, mirrorSaw int64, t0, t1, m0, m1 int) {
+	b.t.Helper()
+	grant := func(saw int64) (reservation.Decision, reservation.State) {
+		if saw >= q {
+			return reservation.Granted, reservation.Held
+		}
+		return reservation.RejectedShort, reservation.Rejected
+	}
+	td, ts := grant(truthSaw)
+	md, _ := grant(mirrorSaw)
+	b.pair(q, td, md, ts, truthSaw, mirrorSaw, t0, t1, m0, m1)
+}
+
+func (b *bench) pair(q int64, td, md reservation.Decision, ts reservation.State, truthSaw, mirrorSaw int64, t0, t1, m0, m1 int) {
+	b.clock.at(t0)
+	s := b.engine.Begin(reservation.OpReserve)
+	b.clock.at(t1)
+	rec := record(q, ts, td)
+	s.Decided(outcomeOf(rec, td, td == reservation.Granted, truthSaw))
+	b.clock.at(m0)
+	s.MirrorBegins()
+	b.clock.at(m1)
+	s.Compare(reservation.Judgement{Decision: md, State: ts, Levels: []reservation.Level{{Bucket: bucketA, Available: mirrorSaw}}})
+}
+
+func (b *bench) settled() Tally {
+	b.t.Helper()
+	b.clock.at(5000)
+	if err := b.engine.Settle(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+	tally := b.engine.Tally()
+	if tally.Operations != tally.Compared+tally.GapTotal() {
+		b.t.Errorf("I11: %d operations, %d compared, %d gaps", tally.Operations, tally.Compared, tally.GapTotal())
+	}
+	return tally
+}
+
+func (b *bench) expect(explained map[string]int64, unexplained int64) {
+	b.t.Helper()
+	got := b.settled()
+	if got.Unexplained != unexplained {
+		b.t.Errorf("unexplained = %d, want %d", got.Unexplained, unexplained)
+	}
+	for k, v := range explained {
+		if got.Explained[k] != v {
+			b.t.Errorf("explained[%s] = %d, want %d", k, got.Explained[k], v)
+		}
+	}
+	samples, _ := b.engine.Samples()
+	for _, s := range samples {
+		b.t.Log(s)
+	}
+}
+
+func TestRaceIsExplainedByWhatOverlaps(t *testing.T) {
+	b := newBench(t)
+	// Two buyers of the last 5: the truth took X (3) first, the mirror Y (4) first.
+	b.levels.truth, b.levels.mirror = 2, 2
+	b.clock.at(0)
+	x := b.engine.Begin(reservation.OpReserve)
+	b.clock.at(1)
+	xr := record(3, reservation.Held, reservation.Granted)
+	x.Decided(outcomeOf(xr, reservation.Granted, true, 5))
+	b.reserve(4, 2, 5, 2, 3, 4, 5) // Y: the truth saw 2, the mirror still 5
+	b.clock.at(6)
+	x.MirrorBegins()
+	b.clock.at(7)
+	x.Compare(reservation.Judgement{Decision: reservation.Granted, State: reservation.Held})
+	b.expect(map[string]int64{"race": 1}, 0)
+	samples, _ := b.engine.Samples()
+	if len(samples) != 1 || len(samples[0].Explanation.Overlapping) != 1 || samples[0].Explanation.Overlapping[0].ID != xr.ID.String() {
+		t.Errorf("the sample does not name the overlapping operation: %+v", samples)
+	}
+}
+
+func TestNothingOverlapsNothingIsExplained(t *testing.T) {
+	b := newBench(t)
+	b.reserve(3, 5, 5, 0, 1, 2, 3)     // long over
+	b.reserve(4, 2, 4, 10, 11, 12, 13) // the mirror is off by 2, and nothing is under way
+	b.levels.truth, b.levels.mirror = 2, 2
+	b.expect(nil, 1)
+}
+
+func TestOffByOneInTheDecisionIsNeverARace(t *testing.T) {
+	b := newBench(t)
+	b.levels.truth, b.levels.mirror = 0, 0
+	b.clock.at(0)
+	other := b.engine.Begin(reservation.OpReserve) // overlaps all the while
+	b.clock.at(1)
+	r := record(1, reservation.Held, reservation.Granted)
+	other.Decided(outcomeOf(r, reservation.Granted, true, 6))
+	// The mirror saw enough and said no.
+	b.pair(5, reservation.Granted, reservation.RejectedShort, reservation.Held, 5, 5, 2, 3, 4, 5)
+	// The mirror saw too little and said yes.
+	b.pair(5, reservation.RejectedShort, reservation.Granted, reservation.Rejected, 4, 4, 2, 3, 4, 5)
+	b.clock.at(6)
+	other.MirrorBegins()
+	b.clock.at(7)
+	other.Compare(reservation.Judgement{Decision: reservation.Granted, State: reservation.Held})
+	b.expect(map[string]int64{"race": 0}, 2)
+}
+
+func TestDifferenceThatStaysIsNotARace(t *testing.T) {
+	b := newBench(t)
+	b.levels.truth, b.levels.mirror = 2, 3 // a leaked unit
+	b.clock.at(0)
+	x := b.engine.Begin(reservation.OpReserve)
+	b.clock.at(1)
+	xr := record(3, reservation.Held, reservation.Granted)
+	x.Decided(outcomeOf(xr, reservation.Granted, true, 5))
+	b.reserve(4, 2, 5, 2, 3, 4, 5)
+	b.clock.at(6)
+	x.MirrorBegins()
+	b.clock.at(7)
+	x.Compare(reservation.Judgement{Decision: reservation.Granted, State: reservation.Held})
+	b.expect(map[string]int64{"race": 0}, 1)
+}
+
+func TestWhatAGapLeftOutExplains(t *testing.T) {
+	b := newBench(t)
+	b.clock.at(0)
+	x := b.engine.Begin(reservation.OpReserve)
+	b.clock.at(1)
+	x.Decided(outcomeOf(record(3, reservation.Held, reservation.Granted), reservation.Granted, true, 5))
+	x.Gap(GapTimeout)
+	b.reserve(4, 2, 5, 100, 101, 102, 103)
+	b.clock.at(200)
+	b.engine.Converged(b.clock.now(), b.clock.now())
+	b.levels.truth, b.levels.mirror = 2, 2
+	b.expect(map[string]int64{"gap": 1}, 0)
+}
+
+func TestOtherDifferencesAreUnexplained(t *testing.T) {
+	for name, mutate := range map[string]func(*reservation.Judgement, *reservation.Record){
+		"state": func(j *reservation.Judgement, _ *reservation.Record) { j.State = reservation.Rejected },
+		"quantity": func(_ *reservation.Judgement, r *reservation.Record) {
+			r.Lines = []reservation.Line{{Item: 10, Group: 1, Quantity: 9}}
+		},
+		"expiry": func(_ *reservation.Judgement, r *reservation.Record) { r.ExpiresAt = r.ExpiresAt.Add(time.Microsecond) },
+		"key":    func(_ *reservation.Judgement, r *reservation.Record) { r.Key += "x" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			s := b.engine.Begin(reservation.OpReserve)
+			rec := record(2, reservation.Held, reservation.Granted)
+			s.Decided(outcomeOf(rec, reservation.Granted, true, 5))
+			s.MirrorBegins()
+			mirror := rec
+			j := reservation.Judgement{Decision: reservation.Granted, State: reservation.Held, Record: &mirror}
+			mutate(&j, &mirror)
+			s.Compare(j)
+			tally := b.settled()
+			if tally.Verdicts[name] != 1 || tally.Unexplained != 1 {
+				t.Errorf("verdicts %v, unexplained %d: want one %s, unexplained", tally.Verdicts, tally.Unexplained, name)
+			}
+		})
+	}
+}
+
+func TestI11EveryOperationEndsOnce(t *testing.T) {
+	b := newBench(t)
+	s := b.engine.Begin(reservation.OpRelease)
+	s.Undecided(GapUnknown, shop, nil)
+	s.Gap(GapShutdown) // a second end is refused
+	s = b.engine.Begin(reservation.OpReserve)
+	s.Decided(outcomeOf(record(1, reservation.Held, reservation.Granted), reservation.Granted, true, 1))
+	s.Compare(reservation.Judgement{}) // no decision: incoherent
+	s = b.engine.Begin(reservation.OpReserve)
+	s.Decided(outcomeOf(record(1, reservation.Held, reservation.Granted), reservation.Granted, true, 1))
+	s.MirrorBegins()
+	s.Compare(reservation.Judgement{Backfilled: true, Decision: reservation.Granted})
+	got := b.settled()
+	want := map[string]int64{"unknown": 1, "incoherent": 1, "backfilled": 1}
+	for k, v := range want {
+		if got.Gaps[k] != v {
+			t.Errorf("gaps[%s] = %d, want %d (%v)", k, got.Gaps[k], v, got.Gaps)
+		}
+	}
+	if got.Operations != 3 || got.GapTotal() != 3 {
+		t.Errorf("operations %d, gaps %d: want 3 and 3", got.Operations, got.GapTotal())
+	}
+}
+
+func TestLateStepsOfTheSameReservationAreNoDifference(t *testing.T) {
+	for _, c := range []struct {
+		truth, mirror reservation.State
+		agree         bool
+	}{
+		{reservation.Held, reservation.Claimed, true},
+		{reservation.Held, reservation.Released, true},
+		{reservation.Held, reservation.Rejected, false},
+		{reservation.Expired, reservation.Claimed, true},
+		{reservation.Expired, reservation.Held, false},
+		{reservation.Released, reservation.Claimed, false},
+		{reservation.Claimed, reservation.Released, false},
+		{reservation.Rejected, reservation.Held, false},
+		{reservation.Claiming, reservation.Held, true},
+	} {
+		if got := stateAgrees(c.truth, c.mirror); got != c.agree {
+			t.Errorf("stateAgrees(%s, %s) = %v", c.truth, c.mirror, got)
+		}
+	}
+}
+
+func TestEqualPairTakesNoMemory(t *testing.T) {
+	rec := record(2, reservation.Held, reservation.Granted)
+	p := Pair{Truth: Side{Decision: reservation.Granted, State: reservation.Held, Record: &rec}, Mirror: Side{Decision: reservation.Granted, State: reservation.Held, Record: &rec}}
+	if n := testing.AllocsPerRun(1000, func() {
+		if Compare(&p) != Match {
+			t.Fatal("not a match")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations for an equal pair", n)
+	}
+}
+
+// recordingSink keeps what was put, and can lose the reply.
+type recordingSink struct {
+	rows map[TallyRow]int64
+	fail error
+}
+
+func (r *recordingSink) PutTallies(_ context.Context, rows []TallyRow) error {
+	for _, row := range rows {
+		n := row.N
+		row.N = 0
+		r.rows[row] = max(r.rows[row], n)
+	}
+	return r.fail
+}
+
+func TestFlushCountsOnceThoughRepliesAreLost(t *testing.T) {
+	b := newBench(t)
+	sink := &recordingSink{rows: map[TallyRow]int64{}}
+	b.engine.opt.Sink = sink
+	one := func() { b.engine.Begin(reservation.OpRelease).Undecided(GapUnavailable, shop, nil) }
+	flush := func() error { return b.engine.Flush(t.Context()) }
+	one()
+	sink.fail = context.DeadlineExceeded
+	if err := flush(); err == nil {
+		t.Fatal("the lost reply was not reported")
+	}
+	one()
+	sink.fail = nil
+	if err := flush(); err != nil {
+		t.Fatal(err)
+	}
+	b.clock.at(2 * 3600 * 1000)
+	one()
+	for range 3 {
+		if err := flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one()
+	if err := flush(); err != nil {
+		t.Fatal(err)
+	}
+	var operations int64
+	hours := map[time.Time]bool{}
+	for row, n := range sink.rows {
+		hours[row.Hour] = true
+		if row.Kind == "operations" {
+			operations += n
+		}
+	}
+	if operations != 4 || len(hours) != 2 {
+		t.Errorf("%d operations over %d hours, want 4 over 2: %v", operations, len(hours), sink.rows)
+	}
+}
