@@ -1,0 +1,144 @@
+package legacyredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// Adjust changes a bucket's stock. What is added goes through the ledger first. What is taken away is first pinned
+// here (or refused with *reservation.ShortError, unless forced), so that nobody is promised it meanwhile.
+func (s *Store) Adjust(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment) (reservation.AdjustResult, error) {
+	if err := adj.Validate(); err != nil {
+		return reservation.AdjustResult{}, err
+	}
+	if res, done, err := s.adjustedBefore(ctx, st, adj); done || err != nil {
+		return res, err
+	}
+	if adj.Delta > 0 {
+		return s.increase(ctx, st, adj)
+	}
+	return s.decrease(ctx, st, adj)
+}
+
+// adjustedBefore answers an adjustment whose id the ledger has.
+func (s *Store) adjustedBefore(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment) (reservation.AdjustResult, bool, error) {
+	first, figures, err := s.ledger.AdjustmentByID(ctx, adj.Bucket.Shop, adj.ID)
+	switch {
+	case errors.Is(err, reservation.ErrNotFound):
+		return reservation.AdjustResult{}, false, nil
+	case err != nil:
+		return reservation.AdjustResult{}, false, err
+	case first.Bucket != adj.Bucket || first.Delta != adj.Delta:
+		return reservation.AdjustResult{}, false, reservation.ErrKeyConflict
+	}
+	s.adjustFinish(ctx, st, adj, &figures)
+	return reservation.AdjustResult{Figures: figures, Replayed: true}, true, nil
+}
+
+func (s *Store) increase(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment) (reservation.AdjustResult, error) {
+	res, err := s.ledger.ApplyAdjustment(ctx, st, adj, false)
+	if err != nil {
+		return res, unsure(reservation.OpAdjust, err)
+	}
+	s.fail(FailAdjustApplied)
+	s.adjustFinish(ctx, st, adj, &res.Figures)
+	return res, nil
+}
+
+func (s *Store) decrease(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment) (reservation.AdjustResult, error) {
+	forced, err := s.adjustPin(ctx, st, adj)
+	var short *reservation.ShortError
+	if errors.As(err, &short) {
+		// The same adjustment may have been carried out since the ledger was asked: then it is no longer there to take.
+		if res, done, again := s.adjustedBefore(ctx, st, adj); done {
+			return res, again
+		}
+	}
+	if err != nil {
+		return reservation.AdjustResult{}, err
+	}
+	s.fail(FailAdjustPinned)
+	res, err := s.adjustPinned(ctx, st, adj)
+	if err == nil && forced {
+		res.Forced = true
+		s.metrics.forcedAdjust.Inc()
+		s.log.Warn("a forced adjustment went below what is promised", "bucket", adj.Bucket, "delta", adj.Delta, "id", adj.ID)
+	}
+	return res, err
+}
+
+// adjustPin takes the units. It tells whether that went below what is promised.
+func (s *Store) adjustPin(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment) (forced bool, err error) {
+	force := "0"
+	if adj.Force {
+		force = "1"
+	}
+	c := call{script: s.scripts.adjustPin, op: reservation.OpAdjust, stamp: st, args: []any{
+		strconv.FormatInt(adj.Bucket.Shop, 10), adj.ID, strconv.FormatInt(adj.Bucket.Item, 10),
+		strconv.FormatInt(adj.Bucket.Group, 10), strconv.FormatInt(adj.Delta, 10), force, micros(s.lease),
+	}}
+	r, err := s.run(ctx, c)
+	if err != nil {
+		return false, err
+	}
+	switch r.status {
+	case "PINNED":
+		return r.text(0) == "1", nil
+	case "SHORT":
+		available, err := r.number(0)
+		if err != nil {
+			return false, err
+		}
+		return false, &reservation.ShortError{Bucket: adj.Bucket, Asked: -adj.Delta, Available: available}
+	}
+	return false, strange(c, r)
+}
+
+// adjustPinned makes a pinned adjustment permanent. If the ledger refuses it for good, the pin is undone; if the
+// ledger gave no answer, the pin stays.
+func (s *Store) adjustPinned(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment) (reservation.AdjustResult, error) {
+	res, err := s.ledger.ApplyAdjustment(ctx, st, adj, true)
+	if refusedForGood(err) {
+		if undone := s.adjustFinish(ctx, st, adj, nil); undone != nil {
+			return res, fmt.Errorf("%w (its units stay taken until the sweeper undoes it: %w)", err, undone)
+		}
+		return res, err
+	}
+	if err != nil {
+		return res, unsure(reservation.OpAdjust, err)
+	}
+	s.fail(FailAdjustApplied)
+	if s.adjustFinish(ctx, st, adj, &res.Figures) == nil {
+		s.fail(FailAdjustFinished)
+	}
+	return res, nil
+}
+
+// refusedForGood tells the errors that asking the ledger again cannot change.
+func refusedForGood(err error) bool {
+	var short *reservation.ShortError
+	var unknown *reservation.UnknownBucketError
+	var invalid *reservation.InvalidError
+	return errors.As(err, &short) || errors.As(err, &unknown) || errors.As(err, &invalid) ||
+		errors.Is(err, reservation.ErrKeyConflict)
+}
+
+// adjustFinish ends the pin, if there is one, and applies figures. The ledger's answer stands whatever becomes of it.
+func (s *Store) adjustFinish(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment, figures *reservation.Figures) error {
+	packed := ""
+	if figures != nil {
+		packed = packFigures([]reservation.Figures{*figures})
+	}
+	_, err := s.run(ctx, call{script: s.scripts.adjustFinish, op: reservation.OpAdjust, stamp: st, args: []any{
+		strconv.FormatInt(adj.Bucket.Shop, 10), adj.ID, packed,
+	}})
+	if err != nil {
+		s.metrics.unfinished.WithLabelValues(className(err)).Inc()
+		s.log.Warn("adjustment not finished in Redis: left to the sweeper and to catch-up", "bucket", adj.Bucket, "id", adj.ID, "error", err)
+	}
+	return err
+}

@@ -1,0 +1,132 @@
+package legacyredis
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Severity says how much a finding matters.
+type Severity uint8
+
+// The severities.
+const (
+	// Fine: as it should be.
+	Fine Severity = iota + 1
+	// Warning: it works, and somebody should look.
+	Warning
+	// Failure: the store's promises do not hold on this server.
+	Failure
+)
+
+// String gives the severity as doctor prints it.
+func (s Severity) String() string {
+	switch s {
+	case Fine:
+		return "ok"
+	case Warning:
+		return "warning"
+	case Failure:
+		return "failure"
+	default:
+		return fmt.Sprintf("severity(%d)", uint8(s))
+	}
+}
+
+// Finding is the result of one check of a server.
+type Finding struct {
+	Name     string
+	Severity Severity
+	// Found is what the server says, Fix what to do about it (empty where all is fine).
+	Found, Fix string
+}
+
+// maxClockDifference is how far Redis's clock may be from this process's before it is worth a word.
+const maxClockDifference = time.Second
+
+// Check looks at the server: eviction, persistence, role, version, clock. An error means that it could not be asked.
+func (s *Store) Check(ctx context.Context) ([]Finding, error) {
+	var info map[string]string
+	var off, spread time.Duration
+	err := s.ask(ctx, "check", func(ctx context.Context) error {
+		text, err := s.client.Info(ctx).Result()
+		if err != nil {
+			return err
+		}
+		info = parseInfo(text)
+		before := time.Now()
+		now, err := s.client.Time(ctx).Result()
+		if err != nil {
+			return err
+		}
+		spread = time.Since(before)
+		off = now.Sub(before.Add(spread / 2))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []Finding{checkEviction(info), checkAppendOnly(info), checkRole(info), checkVersion(info), checkClock(off, spread)}, nil
+}
+
+func parseInfo(text string) map[string]string {
+	m := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			m[k] = v
+		}
+	}
+	return m
+}
+
+func checkEviction(info map[string]string) Finding {
+	f := Finding{Name: "maxmemory-policy", Severity: Fine, Found: info["maxmemory_policy"]}
+	if f.Found != "noeviction" {
+		f.Severity = Failure
+		f.Fix = "CONFIG SET maxmemory-policy noeviction (and in redis.conf): with any other policy Redis may throw reservations away"
+	}
+	return f
+}
+
+func checkAppendOnly(info map[string]string) Finding {
+	f := Finding{Name: "appendonly", Severity: Fine, Found: "yes"}
+	if info["aof_enabled"] != "1" {
+		f.Severity, f.Found = Failure, "no"
+		f.Fix = "CONFIG SET appendonly yes (and in redis.conf): without it a restart loses every write since the last snapshot"
+	} else if status := info["aof_last_write_status"]; status != "ok" && status != "" {
+		f.Severity, f.Found = Failure, "last write: "+status
+		f.Fix = "look at the disk of this Redis: its append-only file cannot be written"
+	}
+	return f
+}
+
+func checkRole(info map[string]string) Finding {
+	f := Finding{Name: "role", Severity: Fine, Found: info["role"]}
+	if info["role"] != "master" {
+		f.Severity = Failure
+		f.Found = fmt.Sprintf("%s of %s:%s (link %s)", info["role"], info["master_host"], info["master_port"], info["master_link_status"])
+		f.Fix = "point the pod at the primary: a replica takes no writes"
+		return f
+	}
+	f.Found += ", replicas: " + info["connected_slaves"]
+	return f
+}
+
+func checkVersion(info map[string]string) Finding {
+	f := Finding{Name: "version", Severity: Fine, Found: info["redis_version"]}
+	major, _, _ := strings.Cut(f.Found, ".")
+	if n, err := strconv.Atoi(major); err != nil || n < 7 {
+		f.Severity, f.Fix = Failure, "use Redis 7.0 or later"
+	}
+	return f
+}
+
+func checkClock(off, spread time.Duration) Finding {
+	f := Finding{Name: "clock", Severity: Fine, Found: fmt.Sprintf("%v from here (give or take %v)", off.Round(time.Microsecond), (spread / 2).Round(time.Microsecond))}
+	if off.Abs() > maxClockDifference+spread/2 {
+		f.Severity, f.Fix = Failure, "set the clocks by NTP on both machines: expiry is judged by Redis's clock"
+	}
+	return f
+}

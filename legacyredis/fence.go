@@ -1,0 +1,115 @@
+package legacyredis
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// scanPage is how many keys one SCAN looks at.
+const scanPage = 1000
+
+// ReadFence reads the pod's fence; Epoch 0 means that there is none.
+func (s *Store) ReadFence(ctx context.Context) (reservation.Fence, error) {
+	var f reservation.Fence
+	err := s.ask(ctx, "fence", func(ctx context.Context) error {
+		vals, err := s.client.HMGet(ctx, s.keys.fence(), "epoch", "stage", "incarnation", "incarnation_epoch", "server", "frozen").Result()
+		if err != nil {
+			return s.wrongType(err, s.keys.fence())
+		}
+		if vals[0] == nil {
+			f = reservation.Fence{}
+			return nil
+		}
+		f, err = parseFence(func(i int) string {
+			text, _ := vals[i].(string)
+			return text
+		})
+		return err
+	})
+	return f, err
+}
+
+// Empty tells whether Redis holds nothing of this pod: no fence, no reservation, no counter. It looks at every key
+// of the database, in pages.
+func (s *Store) Empty(ctx context.Context) (bool, error) {
+	empty := true
+	err := s.scan(ctx, func(keys []string) (bool, error) {
+		for _, key := range keys {
+			// What people and routers leave beside the data does not count.
+			switch key {
+			case s.keys.prefix + "kill", s.keys.prefix + "routers", s.keys.prefix + "audit":
+				continue
+			}
+			empty = false
+			return false, nil
+		}
+		return true, nil
+	})
+	return empty, err
+}
+
+// scan gives the pod's keys page by page, until f says that it has enough. A key may come twice.
+func (s *Store) scan(ctx context.Context, f func(keys []string) (more bool, err error)) error {
+	var cursor uint64
+	for {
+		var page []string
+		err := s.ask(ctx, "scan", func(ctx context.Context) error {
+			keys, next, err := s.client.Scan(ctx, cursor, s.keys.all(), scanPage).Result()
+			if err != nil {
+				return err
+			}
+			page, cursor = keys, next
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		more, err := f(page)
+		if err != nil || !more || cursor == 0 {
+			return err
+		}
+	}
+}
+
+// InitFence creates the fence with the given stamp, if Redis holds nothing of this pod, and gives the fence that is
+// there afterwards. It never overwrites one. Where data is there without a fence, the fence was lost: that is a
+// *reservation.FenceError.
+func (s *Store) InitFence(ctx context.Context, st reservation.Stamp) (reservation.Fence, error) {
+	if st.Epoch == 0 || !st.Stage.Valid() {
+		return reservation.Fence{}, &reservation.InvalidError{Field: "fence", Reason: "needs an epoch from 1 and a valid stage"}
+	}
+	f, err := s.ReadFence(ctx)
+	if err != nil || f.Epoch != 0 {
+		return f, err
+	}
+	empty, err := s.Empty(ctx)
+	if err != nil {
+		return f, err
+	}
+	if !empty {
+		return s.raced(ctx, st, "keys of this pod")
+	}
+	c := call{script: s.scripts.fenceInit, op: reservation.OpReserve, stamp: st}
+	r, err := s.run(ctx, c)
+	switch {
+	case err != nil:
+		return f, err
+	case r.status == "NOTEMPTY":
+		return s.raced(ctx, st, r.text(0))
+	case r.status != "FENCE":
+		return f, strange(c, r)
+	}
+	return parseFence(r.text)
+}
+
+// raced: data was seen without a fence. Another process may have created both since then; if not, the fence is lost.
+func (s *Store) raced(ctx context.Context, st reservation.Stamp, what string) (reservation.Fence, error) {
+	f, err := s.ReadFence(ctx)
+	if err != nil || f.Epoch != 0 {
+		return f, err
+	}
+	return f, fmt.Errorf("%w: but %s is there, so the fence was lost: restore this Redis before it is used",
+		&reservation.FenceError{Store: reservation.Redis, Verdict: reservation.NoFence, Caller: st}, what)
+}

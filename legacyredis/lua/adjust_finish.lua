@@ -1,0 +1,35 @@
+-- adjust_finish: end an adjustment's pin, carried out or refused by the ledger alike: its units go back, and the
+-- ledger's figures, where there are any, say what is on hand now.
+--
+-- ARGV     3 shop, 4 adjustment id, 5 figures 'shop:item:group:on_hand:version,...' (may be empty)
+-- Replies  DONE      the pin ended
+--          GONE      there was none; only the figures were applied
+local function main()
+  fence()
+  local member = 'adj:' .. ARGV[3] .. ':' .. ARGV[4]
+  local key = POD .. ':' .. member
+  local pin = hash(key)
+  local book = newBook()
+  local list = {}
+  if pin then
+    local delta = number(key, pin, 'delta')
+    if not pin.item or not pin.group then corrupt(key, 'lacks its item or group') end
+    list[1] = { ARGV[3] .. ':' .. pin.item .. ':' .. pin.group, -delta }
+    want(book, list[1][1])
+  end
+  local figs = figures(book, ARGV[5])
+  fetch(book, true)
+  known(book, list)
+  back(book, list)
+  apply(book, figs)
+  check(EXP, 'zset')
+  local writes = settle(book)
+
+  write(writes)
+  if not pin then return { 'GONE' } end
+  redis.call('DEL', key)
+  redis.call('ZREM', EXP, member)
+  return { 'DONE' }
+end
+
+return run(main)

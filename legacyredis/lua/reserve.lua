@@ -1,0 +1,75 @@
+-- reserve: decide a reservation, all lines or none, and store the decision, rejections too.
+--
+-- ARGV     3 id, 4 shop, 5 key, 6 hash of the request, 7 ttl, 8 retention (microseconds),
+--          9 lines 'item:group:quantity,...'
+-- Replies  GRANTED now seen              seen: what was available before, one figure a line, 'n,n,...'
+--          REJECTED now seen shortages   shortages 'item:group:requested:available,...'
+--          SAME record                   this very id was decided before: the first reply was lost
+--          REPLAY id record              the key was used before with the same request
+--          KEYCONFLICT                   the key (or the id) was used with another request
+--          BUSY                          the key's record is past its retention, and a claim of it is under way
+--          FROZEN                        no new decisions
+--          UNKNOWNBUCKET shop:item:group
+local function main()
+  local id, shop, key, request = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+  local ttl, retention = tonumber(ARGV[7]), tonumber(ARGV[8])
+  fence()
+  local t = now()
+  local index = indexKey(shop, key)
+  local first = read('GET', index)
+  local old, oldId = nil, nil
+  if first then
+    old, oldId = record(first), first
+    if old and (old.shop ~= shop or old.key ~= key) then corrupt(index, 'points to a reservation of another key') end
+    if old and number(resKey(first), old, 'purge_at') > t then
+      if old.hash ~= request then return { 'KEYCONFLICT' } end
+      if first == id then return { 'SAME', flat(id) } end
+      return { 'REPLAY', first, flat(first) }
+    end
+    if old and old.state == 'claiming' then return { 'BUSY' } end
+  end
+  if first ~= id and record(id) then return { 'KEYCONFLICT' } end
+  if frozen then return { 'FROZEN' } end
+
+  local book = newBook()
+  local asked = lines(book, index, shop, ARGV[9])
+  local freed = {}
+  if old and takes(old) then freed = lines(book, resKey(oldId), old.shop, old.lines) end
+  fetch(book, false)
+  for _, l in ipairs(asked) do
+    if not book.avail[l[1]] then return { 'UNKNOWNBUCKET', l[1] } end
+  end
+  known(book, freed)
+  back(book, freed)
+
+  local seen, short = {}, {}
+  for i, l in ipairs(asked) do
+    local available = book.avail[l[1]]
+    seen[i] = int(available)
+    if available < l[2] then
+      local bucket = string.match(l[1], ':(.+)$')
+      short[#short + 1] = bucket .. ':' .. int(l[2]) .. ':' .. seen[i]
+    end
+  end
+  local granted = #short == 0
+  if granted then take(book, asked) end
+  check(CREATED, 'zset')
+  check(EXP, 'zset')
+  local writes = settle(book)
+
+  if old then remove(oldId, old) end
+  write(writes)
+  local expires, purge = t + ttl, t + ttl + retention
+  local seenText, shortText = table.concat(seen, ','), table.concat(short, ',')
+  redis.call('HSET', resKey(id), 'shop', shop, 'key', key, 'hash', request, 'lines', ARGV[9],
+    'outcome', granted and 'granted' or 'rejected', 'state', granted and 'held' or 'rejected',
+    'shortages', shortText, 'seen', seenText, 'decided_by', 'redis', 'epoch', ARGV[1],
+    'created_at', int(t), 'expires_at', int(expires), 'purge_at', int(purge))
+  redis.call('SET', index, id)
+  redis.call('ZADD', CREATED, '0', id)
+  redis.call('ZADD', EXP, int(granted and expires or purge), id)
+  if granted then return { 'GRANTED', int(t), seenText } end
+  return { 'REJECTED', int(t), seenText, shortText }
+end
+
+return run(main)
