@@ -103,7 +103,7 @@ func New(opt Options) (*Engine, error) {
 	}
 	return &Engine{
 		opt:     opt,
-		metrics: newMetrics(opt.Registerer),
+		metrics: newMetrics(opt.Registerer, opt.Pod),
 		tally:   newCounts(),
 		buckets: map[reservation.Bucket]*bucketLog{},
 	}, nil
@@ -119,7 +119,7 @@ func (e *Engine) BeginAt(op reservation.Op, at time.Time) *Span {
 	s := &Span{engine: e}
 	s.pair.Pod, s.pair.Op = e.opt.Pod, op
 	s.pair.Truth.Began = at
-	e.metrics.operations.WithLabelValues(e.opt.Pod, op.String()).Inc()
+	e.metrics.operations.WithLabelValues(op.String()).Inc()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.tally.add(op, kindOperations, "", 1)
@@ -153,7 +153,7 @@ func (e *Engine) compared(s *Span, at time.Time) {
 		return
 	}
 	verdict := Compare(&s.pair)
-	e.metrics.compared.WithLabelValues(e.opt.Pod, s.pair.Op.String(), verdict.String()).Inc()
+	e.metrics.compared.WithLabelValues(s.pair.Op.String(), verdict.String()).Inc()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.finish(s, at) {
@@ -176,7 +176,7 @@ func (e *Engine) compared(s *Span, at time.Time) {
 }
 
 func (e *Engine) gapped(s *Span, reason GapReason) {
-	e.metrics.gaps.WithLabelValues(e.opt.Pod, s.pair.Op.String(), string(reason)).Inc()
+	e.metrics.gaps.WithLabelValues(s.pair.Op.String(), string(reason)).Inc()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.gap = true
@@ -210,7 +210,7 @@ func (e *Engine) conclude(s *Span, v Verdict, ex Explanation) {
 	} else {
 		e.tally.add(s.pair.Op, kindExplained, string(ex.Kind), 1)
 	}
-	e.metrics.explained.WithLabelValues(e.opt.Pod, s.pair.Op.String(), v.String(), string(ex.Kind)).Inc()
+	e.metrics.explained.WithLabelValues(s.pair.Op.String(), v.String(), string(ex.Kind)).Inc()
 	e.keep(s, v, ex)
 }
 

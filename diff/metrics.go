@@ -12,24 +12,24 @@ type metrics struct {
 	explained  *prometheus.CounterVec
 }
 
-func newMetrics(r prometheus.Registerer) *metrics {
-	f := promauto.With(r)
+func newMetrics(r prometheus.Registerer, pod string) *metrics {
+	f := promauto.With(prometheus.WrapRegistererWith(prometheus.Labels{"pod": pod}, r))
 	return &metrics{
 		operations: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "twinhold_diff_operations_total",
 			Help: "Validated operations of pods in a dual-write stage. Each ends as compared or as a gap.",
-		}, []string{"pod", "op"}),
+		}, []string{"op"}),
 		compared: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "twinhold_diff_compared_total",
 			Help: "Operations whose two outcomes were compared, by verdict.",
-		}, []string{"pod", "op", "verdict"}),
+		}, []string{"op", "verdict"}),
 		gaps: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "twinhold_diff_gaps_total",
 			Help: "Operations that were not compared, by reason.",
-		}, []string{"pod", "op", "reason"}),
+		}, []string{"op", "reason"}),
 		explained: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "twinhold_diff_differences_total",
 			Help: "Unequal pairs once settled, by verdict and explanation; explanation none counts against the pod.",
-		}, []string{"pod", "op", "verdict", "explanation"}),
+		}, []string{"op", "verdict", "explanation"}),
 	}
 }

@@ -1,0 +1,266 @@
+// Package podset opens every pod of a configuration: stores, fences, mirror, comparison, router. It is the one place
+// where the parts are wired together, for commands and tests alike.
+//
+// It never decides anything and never writes to a store but to create a fence that neither store has.
+package podset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/twinhold/twinhold/config"
+	"github.com/twinhold/twinhold/diff"
+	"github.com/twinhold/twinhold/internal/invariant"
+	"github.com/twinhold/twinhold/legacyredis"
+	"github.com/twinhold/twinhold/mysqlstore"
+	"github.com/twinhold/twinhold/reservation"
+	"github.com/twinhold/twinhold/router"
+	"github.com/twinhold/twinhold/shadow"
+)
+
+// Options go with a configuration.
+type Options struct {
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	// Only opens just this pod; empty opens all.
+	Only string
+	// Wrap, if not nil, stands between the router and a pod's mirror. Tests plant faults there.
+	Wrap func(reservation.Mirror) reservation.Mirror
+}
+
+// Set is every open pod of a configuration.
+type Set struct {
+	Router *router.Router
+	Pods   []*Pod
+}
+
+// Pod is one pod with its parts.
+type Pod struct {
+	Config  config.Pod
+	Redis   *legacyredis.Store
+	MySQL   *mysqlstore.Store
+	Tallies *diff.TallyTable
+	Router  *router.Pod
+
+	settle, grace time.Duration
+	log           *slog.Logger
+	client        redis.UniversalClient
+}
+
+// tallyConnections is the budget of the tallies' own pool: a flush never waits behind operations.
+const tallyConnections = 2
+
+// Open opens the stores of every pod and makes the router over them. The schema must be there (mysqlstore.Migrate).
+// Start the router to run sweeps and comparisons, and Close the set.
+func Open(ctx context.Context, cfg *config.Config, opt Options) (*Set, error) {
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opt.Registerer == nil {
+		opt.Registerer = prometheus.NewRegistry()
+	}
+	s := &Set{}
+	var pods []*router.Pod
+	for _, pc := range cfg.Pods {
+		if opt.Only != "" && pc.ID != opt.Only {
+			continue
+		}
+		p, err := openPod(ctx, cfg, pc, opt)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("open pod %s: %w", pc.ID, err), s.Close(ctx))
+		}
+		s.Pods = append(s.Pods, p)
+		pods = append(pods, p.Router)
+	}
+	if len(pods) == 0 {
+		return nil, fmt.Errorf("the configuration has no pod %q", opt.Only)
+	}
+	r, err := router.New(pods...)
+	if err != nil {
+		return nil, errors.Join(err, s.Close(ctx))
+	}
+	s.Router = r
+	return s, nil
+}
+
+func openPod(ctx context.Context, cfg *config.Config, pc config.Pod, opt Options) (*Pod, error) {
+	p := &Pod{Config: pc, settle: cfg.Tuning.Settle, grace: cfg.Tuning.Sweep.Grace, log: opt.Logger}
+	if err := p.openStores(ctx, cfg, opt); err != nil {
+		return nil, errors.Join(err, p.close(ctx))
+	}
+	stamp, err := router.EnsureFences(ctx, pc.ID, pc.DeclaredStage(), p.Redis, p.MySQL)
+	if err != nil {
+		return nil, errors.Join(err, p.close(ctx))
+	}
+	p.Router, err = router.NewPod(p.routerOptions(cfg, stamp, opt))
+	if err != nil {
+		return nil, errors.Join(err, p.close(ctx))
+	}
+	return p, nil
+}
+
+func (p *Pod) openStores(ctx context.Context, cfg *config.Config, opt Options) error {
+	t, pc := cfg.Tuning, p.Config
+	var err error
+	p.MySQL, err = mysqlstore.Open(ctx, mysqlstore.Options{
+		DSN: pc.MySQL.Reveal(), Pod: pc.ID, PoolSize: cfg.Defaults.PoolSize, LargeCart: int64(t.LargeCart),
+		Retention: cfg.Defaults.Retention, LatePolicy: cfg.Defaults.LateClaim, WriteTimeout: t.MySQL.TransactionLimit,
+		LockWait: t.MySQL.LockWait, MaxOpenConns: t.MySQL.Connections, Logger: opt.Logger, Registerer: opt.Registerer,
+	})
+	if err != nil {
+		return err
+	}
+	db, err := mysqlstore.OpenDB(pc.MySQL.Reveal(), mysqlstore.Options{MaxOpenConns: tallyConnections})
+	if err != nil {
+		return err
+	}
+	p.Tallies = &diff.TallyTable{DB: db, Pod: pc.ID, Router: uuid.NewString()}
+	p.client, err = legacyredis.NewClient(pc.Redis.Reveal())
+	if err != nil {
+		return err
+	}
+	p.Redis, err = legacyredis.New(legacyredis.Options{
+		Pod: pc.ID, Client: p.client, Ledger: p.MySQL, Retention: cfg.Defaults.Retention,
+		LatePolicy: cfg.Defaults.LateClaim, PinLease: t.PinLease, Logger: opt.Logger, Registerer: opt.Registerer,
+	})
+	return err
+}
+
+func (p *Pod) routerOptions(cfg *config.Config, stamp reservation.Stamp, opt Options) router.PodOptions {
+	t := cfg.Tuning
+	o := router.PodOptions{
+		ID: p.Config.ID, Stamp: stamp, Limits: cfg.Limits(), Truth: p.Redis, Mirror: p.MySQL, Other: p.MySQL,
+		Queue: shadow.Options{
+			Capacity: t.Mirror.Queue, Workers: t.Mirror.Workers, Deadline: t.Mirror.Deadline,
+			BreakerFailures: uint32(t.Mirror.Breaker.Failures), //nolint:gosec // config bounds it
+			BreakerInterval: t.Mirror.Breaker.OpenFor,
+			BreakerProbes:   uint32(t.Mirror.Breaker.Probes), //nolint:gosec // config bounds it
+		},
+		Diff:       diff.Options{Settle: t.Settle, Sink: p.Tallies},
+		SweepEvery: t.Sweep.Interval, SweepBatch: t.Sweep.Batch,
+		Logger: opt.Logger, Registerer: opt.Registerer,
+	}
+	for _, r := range p.Config.Shops {
+		o.Shops = append(o.Shops, router.ShopRange{From: r.First, To: r.Last})
+	}
+	if opt.Wrap != nil {
+		o.Mirror = opt.Wrap(o.Mirror)
+	}
+	return o
+}
+
+// Close stops the router and closes the stores. What the mirrors' queues hold is delivered until the context ends.
+func (s *Set) Close(ctx context.Context) error {
+	errs := make([]error, 0, len(s.Pods))
+	for _, p := range s.Pods {
+		errs = append(errs, p.close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Pod) close(ctx context.Context) error {
+	var errs []error
+	if p.Router != nil {
+		errs = append(errs, p.Router.Close(ctx))
+	}
+	if p.Redis != nil {
+		errs = append(errs, p.Redis.Close(ctx))
+	}
+	if p.client != nil {
+		errs = append(errs, p.client.Close())
+	}
+	if p.Tallies != nil {
+		errs = append(errs, p.Tallies.DB.Close())
+	}
+	if p.MySQL != nil {
+		errs = append(errs, p.MySQL.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Stock gives buckets their first stock in both stores. Buckets that are there already are left alone and returned.
+func (p *Pod) Stock(ctx context.Context, stock []reservation.Stocking) (created []reservation.Figures, existing []reservation.Bucket, err error) {
+	st := p.Router.Stamp()
+	created, existing, err = p.MySQL.Stock(ctx, st, stock)
+	if err != nil {
+		return created, existing, fmt.Errorf("stock %d buckets in MySQL: %w", len(stock), err)
+	}
+	// A bucket that is there may be one whose first stocking never reached Redis: the ledger's figures mend that.
+	figures := created
+	for _, b := range existing {
+		f, err := p.MySQL.Availability(ctx, b)
+		if err != nil {
+			return created, existing, fmt.Errorf("read bucket %s: %w", b, err)
+		}
+		figures = append(figures, reservation.Figures{Bucket: b, OnHand: f.OnHand, Version: f.Version})
+	}
+	if _, err := p.Redis.ApplyFigures(ctx, st, figures, true); err != nil {
+		return created, existing, fmt.Errorf("stock %d buckets in Redis: %w", len(figures), err)
+	}
+	return created, existing, nil
+}
+
+// CatchUp runs one full round of catch-up towards the mirror. Records younger than settle are left alone.
+func (p *Pod) CatchUp(ctx context.Context, settle time.Duration) (shadow.Round, error) {
+	c := shadow.CatchUp{
+		Pod: p.Config.ID, Truth: p.Redis, Mirror: p.MySQL, Ledger: p.MySQL, Copy: p.Redis,
+		Settle: settle, Grace: p.grace, Logger: p.log,
+	}
+	round, err := c.Run(ctx, p.Router.Stamp())
+	if err == nil && p.Router.Engine() != nil {
+		p.Router.Engine().Converged(round.Began, round.Ended)
+	}
+	return round, err
+}
+
+// Quiesce brings the pod to rest once no caller is there any more: claims finished in Redis, the queue delivered, the
+// mirror caught up, every unequal pair judged, the tallies written.
+func (p *Pod) Quiesce(ctx context.Context) (shadow.Round, error) {
+	if _, err := p.Router.Sweep(ctx); err != nil {
+		return shadow.Round{}, fmt.Errorf("sweep pod %s: %w", p.Config.ID, err)
+	}
+	if err := p.Redis.Flush(ctx); err != nil {
+		return shadow.Round{}, fmt.Errorf("finish the claims of pod %s: %w", p.Config.ID, err)
+	}
+	if q := p.Router.Queue(); q != nil {
+		if err := q.Drain(ctx); err != nil {
+			return shadow.Round{}, fmt.Errorf("drain the mirror's queue of pod %s: %w", p.Config.ID, err)
+		}
+	}
+	if p.Router.Engine() == nil {
+		return shadow.Round{}, nil
+	}
+	round, err := p.CatchUp(ctx, 0)
+	if err != nil {
+		return round, err
+	}
+	if err := p.Router.Engine().Settle(ctx); err != nil {
+		return round, fmt.Errorf("settle the comparison of pod %s: %w", p.Config.ID, err)
+	}
+	return round, p.Router.Engine().Flush(ctx)
+}
+
+// Inspect reads both stores whole.
+func (p *Pod) Inspect(ctx context.Context) (rs, ms reservation.Snapshot, err error) {
+	if rs, err = p.Redis.Inspect(ctx); err != nil {
+		return rs, ms, fmt.Errorf("read Redis of pod %s: %w", p.Config.ID, err)
+	}
+	if ms, err = p.MySQL.Inspect(ctx); err != nil {
+		return rs, ms, fmt.Errorf("read MySQL of pod %s: %w", p.Config.ID, err)
+	}
+	return rs, ms, nil
+}
+
+// Check computes I1 to I6 from both stores. settled says that the pod was brought to rest.
+func (p *Pod) Check(rs, ms *reservation.Snapshot, settled bool) invariant.Report {
+	return invariant.Check(rs, ms, invariant.Options{
+		Settled: settled, LedgerOnly: !p.Router.Stamp().Stage.DualWrite(), Now: time.Now(),
+	})
+}
