@@ -15,6 +15,10 @@ func (s *Store) Adjust(ctx context.Context, st reservation.Stamp, adj reservatio
 	if err := adj.Validate(); err != nil {
 		return reservation.AdjustResult{}, err
 	}
+	// The ledger has a fence of its own; while Redis decides, Redis's counts too, before anything is changed there.
+	if _, err := s.run(ctx, call{script: s.scripts.fenceCheck, op: reservation.OpAdjust, stamp: st, readOnly: true}); err != nil {
+		return reservation.AdjustResult{}, err
+	}
 	if res, done, err := s.adjustedBefore(ctx, st, adj); done || err != nil {
 		return res, err
 	}

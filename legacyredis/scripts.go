@@ -18,7 +18,7 @@ type script struct {
 
 // scripts holds one script an operation.
 type scripts struct {
-	reserve, pin, finish, release, due, sweep, postpone, adjustPin, adjustFinish, ledger, fenceInit script
+	reserve, pin, finish, release, due, sweep, postpone, adjustPin, adjustFinish, ledger, fenceInit, fenceCheck script
 }
 
 func loadScripts() (scripts, error) {
@@ -30,7 +30,7 @@ func loadScripts() (scripts, error) {
 	for name, to := range map[string]*script{
 		"reserve": &s.reserve, "pin": &s.pin, "finish": &s.finish, "release": &s.release, "due": &s.due,
 		"sweep": &s.sweep, "postpone": &s.postpone, "adjust_pin": &s.adjustPin, "adjust_finish": &s.adjustFinish,
-		"ledger": &s.ledger, "fence_init": &s.fenceInit,
+		"ledger": &s.ledger, "fence_init": &s.fenceInit, "fence_check": &s.fenceCheck,
 	} {
 		body, err := luaFiles.ReadFile("lua/" + name + ".lua")
 		if err != nil {
