@@ -18,12 +18,15 @@ const (
 )
 
 // Load reads a configuration file, with the process's environment. Its error is an *Error.
-func Load(path string) (*Config, error) {
+func Load(path string) (*Config, error) { return LoadEnv(path, os.LookupEnv) }
+
+// LoadEnv is Load with a stand-in for the environment. Its error is an *Error.
+func LoadEnv(path string, getenv func(string) (string, bool)) (*Config, error) {
 	data, err := readRegular(path, maxFile)
 	if err != nil {
 		return nil, &Error{Mistakes: []Mistake{{File: path, Message: err.Error()}}, cause: err}
 	}
-	return Parse(data, path, os.LookupEnv)
+	return Parse(data, path, getenv)
 }
 
 // Parse reads a configuration from memory. name is its file name: it stands before every mistake, and relative

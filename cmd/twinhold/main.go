@@ -1,0 +1,25 @@
+// Command twinhold is the whole of Twinhold in one binary: the router, and everything a person does to it.
+//
+// It promises: results on stdout, progress and logs on stderr; exit 0 done or ready, 1 error, 2 not ready or
+// refused, 3 inconclusive; and that every error ends with a line that says what to do now. It never prints a
+// password.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	os.Exit(withSignals())
+}
+
+// withSignals ends a command by its context, so that it can stop what it started. A second signal ends it at once.
+func withSignals() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	return run(ctx, os.Args[1:], streams{out: os.Stdout, err: os.Stderr}, os.LookupEnv)
+}
