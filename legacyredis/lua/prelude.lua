@@ -39,8 +39,9 @@ local function run(main)
   local ok, r = pcall(main)
   if ok then return r end
   if type(r) == 'table' and r.reply then return r.reply end
-  if type(r) == 'table' and r.err then return r end
-  return redis.error_reply('ERR script failed: ' .. tostring(r))
+  local text = type(r) == 'table' and r.err or tostring(r) -- a string or a table, by Redis's version
+  if string.find(text, '^%u+ ') then return redis.error_reply(text) end
+  return redis.error_reply('ERR script failed: ' .. text)
 end
 
 local function kind(key)
