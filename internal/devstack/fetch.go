@@ -63,7 +63,7 @@ func fetch(ctx context.Context, dev string, p packages, why string, progress fun
 
 func fetchInto(ctx context.Context, dev, prefix string, p packages) error {
 	for _, tool := range []string{"apt-get", "dpkg-deb"} {
-		if _, err := exec.LookPath(tool); err != nil {
+		if lookPath(tool) == "" {
 			return fmt.Errorf("there is no %s", tool)
 		}
 	}

@@ -70,8 +70,8 @@ func (p *program) askVersion(ctx context.Context) error {
 // onPath finds a program on PATH whose version is good enough. A nil program
 // with a nil error means that there is none, and why says so.
 func onPath(ctx context.Context, name string, check func(version string) (why string)) (p *program, why string, err error) {
-	path, err := exec.LookPath(name)
-	if err != nil {
+	path := lookPath(name)
+	if path == "" {
 		return nil, "no " + name + " on PATH", nil
 	}
 	p = &program{path: path}
@@ -85,6 +85,15 @@ func onPath(ctx context.Context, name string, check func(version string) (why st
 		return nil, why, nil
 	}
 	return p, "", nil
+}
+
+// lookPath is the program's path, empty if PATH does not have it.
+func lookPath(name string) string {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return ""
+	}
+	return path
 }
 
 // findMySQL is mysqld on PATH if it is MySQL 8.0.19 or later, else the one that

@@ -43,10 +43,10 @@ func (p Protocol) String() string {
 type When int
 
 const (
-	// Before: the message does not reach the server.
+	// Before means that the message does not reach the server.
 	Before When = iota + 1
-	// After: the server has carried the message out and its reply is complete,
-	// but the client does not see it.
+	// After means that the server has carried the message out and its reply is
+	// complete, but the client does not see it.
 	After
 )
 
