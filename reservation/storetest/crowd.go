@@ -58,17 +58,13 @@ func oppositeOrder(e *env) {
 		if i%2 == 1 {
 			lines = []reservation.Line{line(3, 1), line(2, 3), line(1, 2)}
 		}
-		for n := 0; ctx.Err() == nil; n++ {
+		for n := 0; ctx.Err() == nil && done.Add(1) <= crowdLimit(); n++ {
 			if !e.oneRound(lines, n%4 == 0) {
 				return
 			}
-			done.Add(1)
 		}
 	})...)
 	e.Logf("%d rounds of reserve and release or claim by %d callers", done.Load(), callers)
-	if done.Load() == 0 {
-		e.Fatalf("no round was completed")
-	}
 	e.settle()
 	for item := int64(1); item <= 3; item++ {
 		if a := e.availability(item); a.Held != 0 || a.Available != a.OnHand {
@@ -76,6 +72,9 @@ func oppositeOrder(e *env) {
 		}
 	}
 }
+
+// crowdLimit bounds the operations of a crowd, for a store that is faster than the reading of its records afterwards.
+func crowdLimit() int64 { return int64(rounds(10_000, 100_000)) }
 
 // oneRound reserves and ends the hold; a rejection, once claims have used the stock up, is no error.
 func (e *env) oneRound(lines []reservation.Line, claim bool) bool {
@@ -131,20 +130,22 @@ func storm(e *env) {
 		done atomic.Int64
 	)
 	together(append(many(callers, func(int) {
-		for ctx.Err() == nil {
+		for ctx.Err() == nil && done.Add(1) <= crowdLimit() {
 			if err := e.anything(&bag); err != nil && !refusal(err) {
 				e.Errorf("in the storm: %v", err)
 				return
 			}
-			done.Add(1)
 		}
 	}), func() {
-		for ctx.Err() == nil {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil && done.Load() <= crowdLimit() {
 			sweepCtx, cancel := e.ctx()
 			if _, err := e.h.Store.Sweep(sweepCtx, e.h.Stamp, 50); err != nil {
 				e.Errorf("sweep: %v", err)
 			}
 			cancel()
+			<-tick.C
 		}
 	})...)
 	e.Logf("%d operations", done.Load())

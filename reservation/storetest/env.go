@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -380,14 +382,19 @@ func (e *env) entriesOf(id reservation.ID) []reservation.Entry {
 	})
 }
 
-// together runs the functions at once and waits for all.
+// together runs the functions at once and waits for all. Each begins a moment of its own later, so that over many
+// rounds every one of them comes first now and then.
 func together(fns ...func()) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
-	for _, fn := range fns {
+	for _, i := range rand.Perm(len(fns)) {
+		yields := rand.IntN(8)
 		wg.Go(func() {
 			<-start
-			fn()
+			for range yields {
+				runtime.Gosched()
+			}
+			fns[i]()
 		})
 	}
 	close(start)

@@ -102,7 +102,7 @@ func retriedQuietly[R any](op func() (R, error)) (R, error) {
 func (e *env) atExpiry(id reservation.ID, fns ...func()) {
 	e.Helper()
 	instant := e.get(id).ExpiresAt
-	offset := time.Duration(rand.Int64N(int64(6*time.Millisecond))) - 2*time.Millisecond
+	offset := time.Duration(rand.Int64N(int64(6*time.Millisecond))) - 4*time.Millisecond
 	wait := instant.Add(offset).Sub(e.now())
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
