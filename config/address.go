@@ -55,7 +55,7 @@ func (r *reader) secretFile(into *Secret, f form) read {
 		}
 		data, err := r.readFile(r.beside(name))
 		if err != nil {
-			r.wrong(n, path, "the file %q: %v", clip(name), err)
+			r.wrong(n, path, "the file %q %v", clip(n.Value), err)
 			return
 		}
 		r.take(n, path, strings.TrimRight(string(data), "\r\n"), into, f)
@@ -98,6 +98,9 @@ func validMySQL(s string) bool {
 
 // schemaOf names the schema that a DSN points to, without its credentials.
 func schemaOf(s Secret) string {
+	if s.IsZero() {
+		return ""
+	}
 	c, err := mysql.ParseDSN(s.Reveal())
 	if err != nil {
 		return ""

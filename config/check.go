@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 )
 
 // check holds the rules that go across keys. A value that was a mistake already has its default (or its zero),
@@ -10,7 +12,7 @@ func (r *reader) check(c *Config) {
 	if _, given := r.at["version"]; !given {
 		r.mistake(place{1, 1}, "version", "is missing: write version: 1")
 	}
-	if c.Data.Listen == c.Admin.Listen && c.Data.Listen != "" {
+	if c.Data.Listen == c.Admin.Listen && !strings.HasSuffix(c.Data.Listen, ":0") { // 0: any free port
 		r.mistake(r.placeOf("admin.listen", "data.listen"), "admin.listen",
 			"%s is the data listener's address too: give each its own", c.Data.Listen)
 	}
@@ -25,17 +27,19 @@ func (r *reader) check(c *Config) {
 	r.checkOverlaps(c.Pods)
 }
 
-// has tells whether a mistake was already found at this path.
-func (r *reader) has(path string) bool {
-	for _, m := range r.mistakes {
-		if m.Path == path {
-			return true
-		}
-	}
-	return false
+// has tells whether a mistake was already found at one of these paths.
+func (r *reader) has(paths ...string) bool {
+	return slices.ContainsFunc(r.mistakes, func(m Mistake) bool { return slices.Contains(paths, m.Path) })
 }
 
+// checkTimes holds the durations to each other. Where one of them was a mistake there is nothing to compare.
 func (r *reader) checkTimes(c *Config) {
+	if r.has(
+		"payment", "payment.timeout", "payment.callback_window", "payment.clock_skew",
+		"defaults.ttl", "defaults.max_ttl", "defaults.retention",
+	) {
+		return
+	}
 	d, p, sum := c.Defaults, c.Payment, c.Payment.Sum()
 	sumShown := fmt.Sprintf("payment timeout %s + callback_window %s + clock_skew %s = %s",
 		show(p.Timeout), show(p.CallbackWindow), show(p.ClockSkew), show(sum))
@@ -141,6 +145,10 @@ func (r *reader) overlap(pods []Pod, a, b ownedRange) {
 	}
 	pathA, pathB := fmt.Sprintf("pods[%d].shops[%d]", a.pod, a.index), fmt.Sprintf("pods[%d].shops[%d]", b.pod, b.index)
 	first := r.placeOf(pathA)
+	owner := pods[a.pod].ID
+	if owner == "" {
+		owner = podPath(a.pod)
+	}
 	r.mistake(r.placeOf(pathB), pathB, "shops %s overlap shops %s of pod %s (%d:%d): a shop lives in one pod",
-		b.ShopRange, a.ShopRange, pods[a.pod].ID, first.line, first.column)
+		b.ShopRange, a.ShopRange, owner, first.line, first.column)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -41,7 +42,9 @@ func parse(data []byte, name string, getenv func(string) (string, bool), readFil
 	c := Default()
 	if doc, ok := r.document(data); ok {
 		r.config(doc, &c)
-		r.check(&c)
+		if doc.Kind == yaml.MappingNode {
+			r.check(&c)
+		}
 	}
 	if len(r.mistakes) > 0 {
 		sortMistakes(r.mistakes)
@@ -99,14 +102,36 @@ func (r *reader) syntax(err error) {
 	r.mistake(at, "", "this is not YAML: %s", le.Message)
 }
 
+// fileError says what is wrong with a file without naming it: its name may come from a variable.
+type fileError struct {
+	reason string
+	cause  error
+}
+
+// Error gives the reason.
+func (e *fileError) Error() string { return e.reason }
+
+// Unwrap gives the cause.
+func (e *fileError) Unwrap() error { return e.cause }
+
+func unreadable(err error) error {
+	var pe *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &fileError{"is not there: name another, or create it", err}
+	case errors.As(err, &pe):
+		return &fileError{"cannot be read: " + pe.Err.Error(), err}
+	default:
+		return &fileError{"cannot be read", err}
+	}
+}
+
 // readRegular reads a regular file up to a bound, so that a device or a pipe never hangs a check.
 func readRegular(path string, most int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil, fmt.Errorf("there is no such file: name another, or create it (%w)", os.ErrNotExist)
 	case err != nil:
-		return nil, fmt.Errorf("cannot be read: %w", err)
+		return nil, unreadable(err)
 	case !info.Mode().IsRegular():
 		return nil, errors.New("is not a regular file: name a file")
 	case info.Size() > most:
@@ -114,7 +139,7 @@ func readRegular(path string, most int64) ([]byte, error) {
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot be read: %w", err)
+		return nil, unreadable(err)
 	}
 	return data, nil
 }
