@@ -26,6 +26,9 @@ func EnsureFences(ctx context.Context, pod string, declared reservation.Stage, r
 	}
 	mf, err := mysql.ReadFence(ctx)
 	if err != nil {
+		if rf.Epoch != 0 && rf.Stage.Truth() == reservation.Redis {
+			return rf.Stamp, nil // Redis decides: a router starts without MySQL, claims wait for it
+		}
 		return reservation.Stamp{}, fmt.Errorf("read the fence of pod %s in MySQL: %w", pod, err)
 	}
 	switch {

@@ -25,5 +25,5 @@ func createSchema(ctx context.Context, c *mysql.Config, name string) (err error)
 	return nil
 }
 
-// quote writes a YAML string. A dollar sign is doubled, since the configuration takes ${NAME} from the environment.
-func quote(s string) string { return strings.ReplaceAll(strconv.Quote(s), "$", "$$") }
+// quote writes a YAML string. "${" becomes "$${", since the configuration takes ${NAME} from the environment.
+func quote(s string) string { return strings.ReplaceAll(strconv.Quote(s), "${", "$${") }

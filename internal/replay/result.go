@@ -38,6 +38,8 @@ type Result struct {
 	HeldStill      int           `json:"held_still"`
 	Samples        []diff.Sample `json:"samples"`
 	SamplesDropped int64         `json:"samples_dropped"`
+	// Map says which id stands for which code and country, where it was asked for.
+	Map *loadgen.Map `json:"map,omitempty"`
 	// Problems says why ok is false.
 	Problems []string `json:"problems"`
 	TookS    float64  `json:"took_s"`

@@ -143,7 +143,6 @@ func sum[N int | int64](m map[string]N) N {
 	return n
 }
 
-
 func counts[N int | int64](m map[string]N) string {
 	if len(m) == 0 {
 		return ""

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// The answers have the JSON of the data API: 64-bit numbers as strings, times in RFC 3339.
+
+type reserveReply struct {
+	ReservationID string     `json:"reservationId"`
+	Outcome       string     `json:"outcome"`
+	State         string     `json:"state"`
+	ExpiresAt     string     `json:"expiresAt"`
+	DecidedBy     string     `json:"decidedBy"`
+	Epoch         string     `json:"epoch"`
+	Replayed      bool       `json:"replayed"`
+	Shortages     []shortage `json:"shortages,omitempty"`
+}
+
+type shortage struct {
+	ItemID    string `json:"itemId"`
+	GroupID   string `json:"groupId"`
+	Requested int64  `json:"requested"`
+	Available int64  `json:"available"`
+}
+
+type claimAnswer struct {
+	State string `json:"state"`
+	Late  bool   `json:"late"`
+}
+
+type releaseAnswer struct {
+	ReservationID string `json:"reservationId"`
+	State         string `json:"state"`
+	Replayed      bool   `json:"replayed"`
+}
+
+type recordAnswer struct {
+	ReservationID string            `json:"reservationId"`
+	State         string            `json:"state"`
+	ExpiresAt     string            `json:"expiresAt"`
+	DecidedBy     string            `json:"decidedBy"`
+	Epoch         string            `json:"epoch"`
+	Lines         []lineAnswer      `json:"lines"`
+	History       map[string]string `json:"history"`
+}
+
+type lineAnswer struct {
+	ItemID   string `json:"itemId"`
+	GroupID  string `json:"groupId"`
+	Quantity int64  `json:"quantity"`
+}
+
+type availabilityAnswer struct {
+	Available string `json:"available"`
+	Held      string `json:"held"`
+	OnHand    string `json:"onHand"`
+	Truth     string `json:"truth"`
+}
+
+// bothAnswer is what both stores say.
+type bothAnswer[T any] struct {
+	Redis      T      `json:"redis"`
+	RedisError string `json:"redisError,omitempty"`
+	MySQL      T      `json:"mysql"`
+	MySQLError string `json:"mysqlError,omitempty"`
+}
+
+// stateRefund is what a claim says that was refused.
+const stateRefund = "REFUND_REQUIRED"
+
+func upper(s fmt.Stringer) string { return strings.ToUpper(s.String()) }
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+func instant(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000000Z")
+}
+
+func reserveAnswer(res reservation.Result) reserveReply {
+	rec := res.Record
+	ans := reserveReply{
+		ReservationID: rec.ID.String(), Outcome: upper(rec.Outcome), State: upper(rec.State), ExpiresAt: instant(rec.ExpiresAt),
+		DecidedBy: rec.DecidedBy.String(), Epoch: strconv.FormatUint(rec.Epoch, 10), Replayed: res.Replayed,
+	}
+	for _, s := range rec.Shortages {
+		ans.Shortages = append(ans.Shortages, shortage{decimal(s.Item), decimal(s.Group), s.Requested, s.Available})
+	}
+	return ans
+}
+
+func claimAnswerOf(res reservation.ClaimResult) claimAnswer {
+	if res.Record.State == reservation.Refused {
+		return claimAnswer{State: stateRefund, Late: res.Late}
+	}
+	return claimAnswer{State: upper(res.Record.State), Late: res.Late}
+}
+
+func recordAnswerOf(rec reservation.Record) recordAnswer {
+	ans := recordAnswer{
+		ReservationID: rec.ID.String(), State: upper(rec.State), ExpiresAt: instant(rec.ExpiresAt),
+		DecidedBy: rec.DecidedBy.String(), Epoch: strconv.FormatUint(rec.Epoch, 10), Lines: []lineAnswer{}, History: map[string]string{},
+	}
+	for _, l := range rec.Lines {
+		ans.Lines = append(ans.Lines, lineAnswer{decimal(l.Item), decimal(l.Group), l.Quantity})
+	}
+	for step, at := range map[string]time.Time{
+		"created": rec.CreatedAt, "pinned": rec.PinnedAt, "released": rec.ReleasedAt, "expired": rec.ExpiredAt, "claimed": rec.ClaimedAt,
+	} {
+		if !at.IsZero() {
+			ans.History[step] = instant(at)
+		}
+	}
+	return ans
+}
+
+func availabilityAnswerOf(av reservation.Availability) availabilityAnswer {
+	return availabilityAnswer{decimal(av.Available), decimal(av.Held), decimal(av.OnHand), av.Truth.String()}
+}
+
+// texter writes itself for people.
+type texter interface{ text(w io.Writer) error }
+
+// show prints a result in the asked format.
+func (a *app) show(v texter) error {
+	if a.format == formatJSON {
+		return a.printJSON(v)
+	}
+	return v.text(a.out)
+}
+
+func writef(w io.Writer, format string, args ...any) error {
+	if _, err := fmt.Fprintf(w, format, args...); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+func (r reserveReply) text(w io.Writer) error {
+	again := ""
+	if r.Replayed {
+		again = ", as it was before"
+	}
+	if err := writef(w, "%s %s%s\n", r.ReservationID, strings.ToLower(r.Outcome), again); err != nil {
+		return err
+	}
+	for _, s := range r.Shortages {
+		if err := writef(w, "  item %s, group %s: wanted %d, available %d\n", s.ItemID, s.GroupID, s.Requested, s.Available); err != nil {
+			return err
+		}
+	}
+	return writef(w, "  state %s, expires %s, decided by %s in epoch %s\n", strings.ToLower(r.State), r.ExpiresAt, r.DecidedBy, r.Epoch)
+}
+
+func (c claimAnswer) text(w io.Writer) error {
+	late := ""
+	if c.Late {
+		late = " (late: past its expiry)"
+	}
+	return writef(w, "%s%s\n", strings.ToLower(c.State), late)
+}
+
+func (r releaseAnswer) text(w io.Writer) error {
+	again := ""
+	if r.Replayed {
+		again = " (before)"
+	}
+	return writef(w, "%s %s%s\n", r.ReservationID, strings.ToLower(r.State), again)
+}
+
+func (r recordAnswer) text(w io.Writer) error {
+	if err := writef(w, "%s %s\n  expires %s, decided by %s in epoch %s\n", r.ReservationID, strings.ToLower(r.State), r.ExpiresAt, r.DecidedBy, r.Epoch); err != nil {
+		return err
+	}
+	for _, l := range r.Lines {
+		if err := writef(w, "  item %s, group %s: %d\n", l.ItemID, l.GroupID, l.Quantity); err != nil {
+			return err
+		}
+	}
+	for _, step := range []string{"created", "pinned", "released", "expired", "claimed"} {
+		if at := r.History[step]; at != "" {
+			if err := writef(w, "  %-8s %s\n", step, at); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (v availabilityAnswer) text(w io.Writer) error {
+	return writef(w, "available %s, held %s, on hand %s (%s)\n", v.Available, v.Held, v.OnHand, v.Truth)
+}
+
+func (b bothAnswer[T]) text(w io.Writer) error {
+	for _, side := range []struct {
+		name  string
+		value any
+		err   string
+	}{{"redis", b.Redis, b.RedisError}, {"mysql", b.MySQL, b.MySQLError}} {
+		if err := writef(w, "%s: ", side.name); err != nil {
+			return err
+		}
+		t, ok := side.value.(texter)
+		if side.err != "" || !ok {
+			if err := writef(w, "%s\n", side.err); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := t.text(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}

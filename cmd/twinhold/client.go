@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twinhold/twinhold/internal/podset"
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// callTimeout bounds what a person waits for one answer.
+const callTimeout = 10 * time.Second
+
+// onPod opens the pod of a shop, as a router would, and calls f. What f started is carried through before it returns.
+func (a *app) onPod(ctx context.Context, shop int64, f func(context.Context, *podset.Pod) error) (err error) {
+	cfg, err := a.loadConfig()
+	if err != nil {
+		return err
+	}
+	if err := (reservation.Bucket{Shop: shop, Item: 1, Group: 1}).Validate(); err != nil {
+		return &exitError{code: exitFailed, err: err, hint: "name the shop: --shop N"}
+	}
+	pc, ok := cfg.PodOf(shop)
+	if !ok {
+		return &exitError{code: exitFailed, err: fmt.Errorf("shop %d belongs to no pod", shop), hint: "add it to a pod's shops in " + a.configPath}
+	}
+	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	set, err := podset.Open(ctx, cfg, podset.Options{Logger: log, Only: pc.ID})
+	if err != nil {
+		return &exitError{code: exitFailed, err: err, hint: "run: twinhold doctor --config " + a.configPath + " (and twinhold migrate, if the tables are not there)"}
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		err = errors.Join(err, set.Close(closing))
+	}()
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return hinted(f(call, set.Pods[0]))
+}
+
+// hinted says what to do about an error of the stores.
+func hinted(err error) error {
+	var already *exitError
+	if err == nil || errors.As(err, &already) {
+		return err
+	}
+	hints := map[reservation.Code]string{
+		reservation.CodeInvalidArgument:    "mend the request; nothing was changed",
+		reservation.CodeNotFound:           "check the shop and the id; stock a new bucket with: twinhold stock import FILE",
+		reservation.CodeAlreadyExists:      "use a new key for a new request; nothing was changed",
+		reservation.CodeFailedPrecondition: "look at it with: twinhold get; nothing was changed",
+		reservation.CodeUnavailable:        "run the same command again, with the same key; twinhold doctor says how the stores are",
+		reservation.CodeInternal:           "run: twinhold doctor",
+	}
+	return &exitError{code: exitFailed, err: err, hint: hints[reservation.CodeOf(err)]}
+}
+
+// parseLine reads ITEM:GROUP:QTY.
+func parseLine(s string) (reservation.Line, error) {
+	bad := func() error {
+		return &exitError{code: exitFailed, err: fmt.Errorf("--line %q is not ITEM:GROUP:QTY", s), hint: "three whole numbers, such as --line 1001:1:2"}
+	}
+	parts := strings.Split(s, ":")
+	if len(parts) != 3 {
+		return reservation.Line{}, bad()
+	}
+	var n [3]int64
+	for i, p := range parts {
+		v, err := strconv.ParseInt(p, 10, 64)
+		if err != nil {
+			return reservation.Line{}, bad()
+		}
+		n[i] = v
+	}
+	return reservation.Line{Item: n[0], Group: n[1], Quantity: n[2]}, nil
+}
+
+type reserveFlags struct {
+	shop  int64
+	key   string
+	lines []string
+	ttl   time.Duration
+}
+
+func newReserveCmd(a *app) *cobra.Command {
+	f := reserveFlags{}
+	cmd := &cobra.Command{
+		Use:   "reserve --shop S --key K --line ITEM:GROUP:QTY...",
+		Short: "Place a hold on stock",
+		Long: "Places a hold, all lines or none. The same key with the same request gives the same answer again.\n" +
+			"Exit 0: granted. Exit 2: rejected, there is not enough. Exit 1: an error.",
+		Example: "  twinhold reserve --shop 1 --key order-17 --line 1001:1:2 --line 1002:1:1 --ttl 10m",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.reserve(cmd.Context(), f) },
+	}
+	fl := cmd.Flags()
+	fl.Int64Var(&f.shop, "shop", 0, "the shop's id")
+	fl.StringVar(&f.key, "key", "", "the idempotency key, 1 to 255 bytes")
+	fl.StringArrayVar(&f.lines, "line", nil, "`ITEM:GROUP:QTY`; more than once for several lines")
+	fl.DurationVar(&f.ttl, "ttl", 0, "how long the hold lasts; 0 is the configured default")
+	return cmd
+}
+
+func (a *app) reserve(ctx context.Context, f reserveFlags) error {
+	lines := make([]reservation.Line, 0, len(f.lines))
+	for _, s := range f.lines {
+		l, err := parseLine(s)
+		if err != nil {
+			return err
+		}
+		lines = append(lines, l)
+	}
+	return a.onPod(ctx, f.shop, func(ctx context.Context, p *podset.Pod) error {
+		res, err := p.Router.Reserve(ctx, f.shop, f.key, lines, f.ttl)
+		if err != nil {
+			return err
+		}
+		if err := a.show(reserveAnswer(res)); err != nil {
+			return err
+		}
+		if res.Record.Outcome == reservation.RejectedShort {
+			return &exitError{code: exitRefused, err: errors.New("rejected: there is not enough stock"), hint: "see the shortages, or: twinhold stock get"}
+		}
+		return nil
+	})
+}
+
+// idCmd makes a command that takes a shop and a reservation's id.
+func (a *app) idCmd(use, short, long string, do func(ctx context.Context, p *podset.Pod, shop int64, id reservation.ID) error) *cobra.Command {
+	var shop int64
+	cmd := &cobra.Command{
+		Use:     use + " --shop S ID",
+		Short:   short,
+		Long:    long,
+		Example: "  twinhold " + use + " --shop 1 0198f2a0-7c1e-7abc-8def-0123456789ab",
+		Args:    exactArgs("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := reservation.ParseID(args[0])
+			if err != nil {
+				return hinted(err)
+			}
+			return a.onPod(cmd.Context(), shop, func(ctx context.Context, p *podset.Pod) error { return do(ctx, p, shop, id) })
+		},
+	}
+	cmd.Flags().Int64Var(&shop, "shop", 0, "the shop's id")
+	return cmd
+}
+
+func newClaimCmd(a *app) *cobra.Command {
+	return a.idCmd("claim", "Make a hold's deduction permanent, after its payment",
+		"Exit 0: claimed. Exit 2: refund_required, the stock is gone. Exit 1: an error; run it again.",
+		func(ctx context.Context, p *podset.Pod, shop int64, id reservation.ID) error {
+			res, err := p.Router.Claim(ctx, shop, id)
+			if err != nil {
+				return err
+			}
+			ans := claimAnswerOf(res)
+			if err := a.show(ans); err != nil {
+				return err
+			}
+			if ans.State == stateRefund {
+				return &exitError{code: exitRefused, err: errors.New("refund required: the hold had expired and its stock is gone"), hint: "refund the payment"}
+			}
+			return nil
+		})
+}
+
+func newReleaseCmd(a *app) *cobra.Command {
+	return a.idCmd("release", "Give a hold up", "Exit 0: released, now or before. Exit 1: an error.",
+		func(ctx context.Context, p *podset.Pod, shop int64, id reservation.ID) error {
+			res, err := p.Router.Release(ctx, shop, id)
+			if err != nil {
+				return err
+			}
+			return a.show(releaseAnswer{ReservationID: res.Record.ID.String(), State: upper(res.Record.State), Replayed: res.Replayed})
+		})
+}
+
+func newGetCmd(a *app) *cobra.Command {
+	var both bool
+	cmd := a.idCmd("get", "Show a reservation, as the source of truth has it", "With --both it shows both stores side by side.",
+		func(ctx context.Context, p *podset.Pod, shop int64, id reservation.ID) error {
+			if !both {
+				rec, err := p.Redis.Get(ctx, shop, id)
+				if err != nil {
+					return err
+				}
+				return a.show(recordAnswerOf(rec))
+			}
+			ans := bothAnswer[*recordAnswer]{}
+			var err error
+			if ans.Redis, ans.RedisError, err = readSide(p.Redis.Get, ctx, shop, id); err != nil {
+				return err
+			}
+			if ans.MySQL, ans.MySQLError, err = readSide(p.MySQL.Get, ctx, shop, id); err != nil {
+				return err
+			}
+			return a.show(ans)
+		})
+	cmd.Flags().BoolVar(&both, "both", false, "show both stores side by side")
+	return cmd
+}
+
+// readSide reads one store's record; that it is not there, or that the store does not answer, is part of the picture.
+func readSide(get func(context.Context, int64, reservation.ID) (reservation.Record, error), ctx context.Context, shop int64, id reservation.ID) (*recordAnswer, string, error) {
+	rec, err := get(ctx, shop, id)
+	switch reservation.CodeOf(err) {
+	case reservation.CodeOK:
+		ans := recordAnswerOf(rec)
+		return &ans, "", nil
+	case reservation.CodeNotFound, reservation.CodeUnavailable:
+		return nil, err.Error(), nil
+	default:
+		return nil, "", err
+	}
+}

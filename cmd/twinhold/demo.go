@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twinhold/twinhold/internal/devpods"
+	"github.com/twinhold/twinhold/internal/loadgen"
+	"github.com/twinhold/twinhold/internal/replay"
+	"github.com/twinhold/twinhold/testdata/traffic"
+)
+
+func newDemoCmd(a *app) *cobra.Command {
+	var orders []string
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Watch two real days of orders go through the router into a real Redis and a real MySQL",
+		Long: "Starts a private MySQL and a private Redis under .dev/, sends two recorded days of orders through the router in\n" +
+			"stage shadow, compares each outcome, checks each invariant in both stores, and removes everything again.\n" +
+			"The last line is \"demo: ok\" and the exit code 0, or neither.",
+		Example: "  twinhold demo\n  twinhold demo --orders my-orders.csv --format json",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), orders) },
+	}
+	cmd.Flags().StringArrayVar(&orders, "orders", nil, "other recorded orders, a `FILE`; more than once for several days")
+	return cmd
+}
+
+func (a *app) demo(ctx context.Context, orders []string) error {
+	res, err := a.demoRun(ctx, orders)
+	if err != nil {
+		return err
+	}
+	if err := a.printReplay(res); err != nil {
+		return err
+	}
+	out := a.out
+	if a.format == formatJSON {
+		out = a.err // stdout is the JSON alone
+	}
+	if _, err := fmt.Fprintln(out, "\ndemo: ok"); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+func (a *app) demoRun(ctx context.Context, orders []string) (res replay.Result, err error) {
+	recs, err := demoOrders(orders)
+	if err != nil {
+		return res, err
+	}
+	progress := newProgress(a.err)
+	defer progress.end()
+	set, cfg, closeAll, err := a.openPods(ctx, true, devpods.Options{Short: true, Progress: progress.phase}, progress.logger(), "")
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, closeAll()) }()
+	pod := set.Pods[0]
+	plan, err := loadgen.NewPlan(planOptions(cfg, pod, replayFlags{repeat: 1}, loadgen.Scarce()), recs...)
+	if err != nil {
+		return res, err
+	}
+	set.Router.Start()
+	return replay.Run(ctx, set, pod, plan, replay.Options{Phase: progress.phase, Progress: progress.bar})
+}
+
+// demoOrders reads the given files, or the recorded days that the binary carries.
+func demoOrders(files []string) ([]loadgen.Recording, error) {
+	var recs []loadgen.Recording
+	for _, name := range files {
+		rec, err := loadgen.ReadFile(name)
+		if err != nil {
+			return nil, &exitError{code: exitFailed, err: err, hint: "see testdata/traffic/README.md for what a file of orders holds"}
+		}
+		recs = append(recs, rec)
+	}
+	if len(files) > 0 {
+		return recs, nil
+	}
+	names, err := fs.Glob(traffic.Days, "*.csv")
+	if err != nil {
+		return nil, fmt.Errorf("read the recorded days: %w", err)
+	}
+	for _, name := range names {
+		rec, err := readDay(name)
+		if err != nil {
+			return nil, err
+		}
+		recs = append(recs, rec)
+	}
+	return recs, nil
+}
+
+func readDay(name string) (rec loadgen.Recording, err error) {
+	f, err := traffic.Days.Open(name)
+	if err != nil {
+		return rec, fmt.Errorf("read the recorded days: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return loadgen.Read(name, f)
+}

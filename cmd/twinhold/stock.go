@@ -1,0 +1,278 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/twinhold/twinhold/internal/podset"
+	"github.com/twinhold/twinhold/reservation"
+)
+
+func newStockCmd(a *app) *cobra.Command {
+	cmd := newGroupCmd(a, "stock", "Look at stock, receive it, count it, write it off")
+	cmd.Example = "  twinhold stock import stock.csv\n  twinhold stock get --shop 1 --item 1001 --group 1"
+	cmd.AddCommand(newStockImportCmd(a), newStockSetCmd(a), newStockAdjustCmd(a), newStockGetCmd(a))
+	return cmd
+}
+
+// bucketFlags name a bucket.
+func bucketFlags(cmd *cobra.Command, b *reservation.Bucket) {
+	cmd.Flags().Int64Var(&b.Shop, "shop", 0, "the shop's id")
+	cmd.Flags().Int64Var(&b.Item, "item", 0, "the item's id")
+	cmd.Flags().Int64Var(&b.Group, "group", 0, "the group's id")
+}
+
+func newStockGetCmd(a *app) *cobra.Command {
+	var b reservation.Bucket
+	var both bool
+	cmd := &cobra.Command{
+		Use:     "get --shop S --item I --group G",
+		Short:   "Show a bucket's stock, as the source of truth has it",
+		Example: "  twinhold stock get --shop 1 --item 1001 --group 1 --both",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.onBucket(cmd.Context(), b, func(ctx context.Context, p *podset.Pod) error { return a.stockGet(ctx, p, b, both) })
+		},
+	}
+	bucketFlags(cmd, &b)
+	cmd.Flags().BoolVar(&both, "both", false, "show both stores side by side")
+	return cmd
+}
+
+func (a *app) onBucket(ctx context.Context, b reservation.Bucket, f func(context.Context, *podset.Pod) error) error {
+	if err := b.Validate(); err != nil {
+		return &exitError{code: exitFailed, err: err, hint: "name the bucket: --shop S --item I --group G"}
+	}
+	return a.onPod(ctx, b.Shop, f)
+}
+
+func (a *app) stockGet(ctx context.Context, p *podset.Pod, b reservation.Bucket, both bool) error {
+	if !both {
+		av, err := p.Redis.Availability(ctx, b)
+		if err != nil {
+			return err
+		}
+		return a.show(availabilityAnswerOf(av))
+	}
+	ans := bothAnswer[*availabilityAnswer]{}
+	read := func(get func(context.Context, reservation.Bucket) (reservation.Availability, error)) (*availabilityAnswer, string) {
+		av, err := get(ctx, b)
+		if err != nil {
+			return nil, err.Error()
+		}
+		out := availabilityAnswerOf(av)
+		return &out, ""
+	}
+	ans.Redis, ans.RedisError = read(p.Redis.Availability)
+	ans.MySQL, ans.MySQLError = read(p.MySQL.Availability)
+	return a.show(ans)
+}
+
+func newStockAdjustCmd(a *app) *cobra.Command {
+	var adj reservation.Adjustment
+	cmd := &cobra.Command{
+		Use:   "adjust --shop S --item I --group G --delta D --id A",
+		Short: "Receive stock (a positive delta) or write it off (a negative one), once per id",
+		Long: "The same id with the same delta is carried out once. A negative delta never goes below what is promised, unless\n" +
+			"forced; a forced one is counted and alerted, and buyers may have to be refunded.",
+		Example: "  twinhold stock adjust --shop 1 --item 1001 --group 1 --delta -3 --id writeoff-2026-01-31",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.onBucket(cmd.Context(), adj.Bucket, func(ctx context.Context, p *podset.Pod) error { return a.adjust(ctx, p, adj) })
+		},
+	}
+	bucketFlags(cmd, &adj.Bucket)
+	cmd.Flags().Int64Var(&adj.Delta, "delta", 0, "the change, not 0")
+	cmd.Flags().StringVar(&adj.ID, "id", "", "the adjustment's own id, 1 to 255 bytes")
+	cmd.Flags().BoolVar(&adj.Force, "force", false, "go below what is promised")
+	return cmd
+}
+
+func (a *app) adjust(ctx context.Context, p *podset.Pod, adj reservation.Adjustment) error {
+	if _, err := p.Router.Adjust(ctx, adj); err != nil {
+		return err
+	}
+	return a.stockGet(ctx, p, adj.Bucket, false)
+}
+
+func newStockSetCmd(a *app) *cobra.Command {
+	var b reservation.Bucket
+	var quantity int64
+	cmd := &cobra.Command{
+		Use:   "set --shop S --item I --group G --quantity N",
+		Short: "Set a bucket's stock to what was counted; a new bucket gets its first stock",
+		Long: "A stock-take: what is on hand becomes N, by an adjustment of the difference. It never goes below what is held.\n" +
+			"A bucket that is not there yet is created with N.",
+		Example: "  twinhold stock set --shop 1 --item 1001 --group 1 --quantity 250",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("quantity") {
+				return usageError(cmd, errors.New("--quantity is missing"))
+			}
+			if err := (reservation.Stocking{Bucket: b, Quantity: quantity}).Validate(); err != nil {
+				return &exitError{code: exitFailed, err: err, hint: "name the bucket and what was counted"}
+			}
+			return a.onBucket(cmd.Context(), b, func(ctx context.Context, p *podset.Pod) error { return a.stockSet(ctx, p, b, quantity) })
+		},
+	}
+	bucketFlags(cmd, &b)
+	cmd.Flags().Int64Var(&quantity, "quantity", 0, "what is on hand, 0 or more")
+	return cmd
+}
+
+func (a *app) stockSet(ctx context.Context, p *podset.Pod, b reservation.Bucket, quantity int64) error {
+	created, _, err := p.Stock(ctx, []reservation.Stocking{{Bucket: b, Quantity: quantity}})
+	if err != nil {
+		return err
+	}
+	if len(created) == 0 {
+		now, err := p.MySQL.Availability(ctx, b)
+		if err != nil {
+			return err
+		}
+		if delta := quantity - now.OnHand; delta != 0 {
+			adj := reservation.Adjustment{ID: "stock-take:" + uuid.NewString(), Bucket: b, Delta: delta}
+			if _, err := p.Router.Adjust(ctx, adj); err != nil {
+				return err
+			}
+		}
+	}
+	return a.stockGet(ctx, p, b, false)
+}
+
+func newStockImportCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "import FILE",
+		Short: "Give buckets their first stock in both stores, from a CSV of shop,item,group,quantity",
+		Long: "A first line of names (shop,item,group,quantity) may be there or not. Buckets that are stocked already are left\n" +
+			"alone and counted, so an import that was interrupted can be run again. A mistake anywhere in the file is told\n" +
+			"with its line, and nothing is imported.",
+		Example: "  printf 'shop,item,group,quantity\\n1,1001,1,250\\n' > stock.csv && twinhold stock import stock.csv",
+		Args:    exactArgs("FILE"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.stockImport(cmd.Context(), args[0]) },
+	}
+}
+
+// importBatch is how many buckets one transaction stocks.
+const importBatch = 200
+
+type importAnswer struct {
+	Imported int `json:"imported"`
+	Existing int `json:"existing"`
+}
+
+func (i importAnswer) text(w io.Writer) error {
+	return writef(w, "%d buckets stocked, %d were there already and are as they were\n", i.Imported, i.Existing)
+}
+
+func (a *app) stockImport(ctx context.Context, name string) error {
+	cfg, err := a.loadConfig()
+	if err != nil {
+		return err
+	}
+	stock, err := readStock(name)
+	if err != nil {
+		return &exitError{code: exitFailed, err: err, hint: "mend the file; nothing was imported"}
+	}
+	byShop := map[int64][]reservation.Stocking{}
+	for _, s := range stock {
+		if _, ok := cfg.PodOf(s.Bucket.Shop); !ok {
+			return &exitError{code: exitFailed, err: fmt.Errorf("%s: shop %d belongs to no pod", name, s.Bucket.Shop), hint: "add it to a pod's shops in " + a.configPath + "; nothing was imported"}
+		}
+		byShop[s.Bucket.Shop] = append(byShop[s.Bucket.Shop], s)
+	}
+	var ans importAnswer
+	for shop, list := range byShop {
+		if err := a.importShop(ctx, shop, list, &ans); err != nil {
+			return err
+		}
+	}
+	return a.show(ans)
+}
+
+func (a *app) importShop(ctx context.Context, shop int64, list []reservation.Stocking, ans *importAnswer) error {
+	return a.onPod(ctx, shop, func(_ context.Context, p *podset.Pod) error {
+		for batch := range slices.Chunk(list, importBatch) {
+			bounded, cancel := context.WithTimeout(ctx, callTimeout)
+			created, existing, err := p.Stock(bounded, batch)
+			cancel()
+			if err != nil {
+				return err
+			}
+			ans.Imported += len(created)
+			ans.Existing += len(existing)
+		}
+		return nil
+	})
+}
+
+// readStock reads the whole file before anything is imported.
+func readStock(name string) (stock []reservation.Stocking, err error) {
+	f, err := os.Open(name) //nolint:gosec // the file that the person named
+	if err != nil {
+		return nil, fmt.Errorf("open the stock file: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return parseStock(name, f)
+}
+
+func parseStock(name string, r io.Reader) ([]reservation.Stocking, error) {
+	rows := csv.NewReader(bufio.NewReader(r))
+	rows.FieldsPerRecord = -1
+	rows.TrimLeadingSpace = true
+	var stock []reservation.Stocking
+	seen := map[reservation.Bucket]int{}
+	for first := true; ; first = false {
+		row, err := rows.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		line, _ := rows.FieldPos(0)
+		if first && strings.EqualFold(strings.TrimSpace(strings.TrimPrefix(row[0], "\ufeff")), "shop") {
+			continue
+		}
+		s, err := stockRow(row)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", name, line, err)
+		}
+		if other, twice := seen[s.Bucket]; twice {
+			return nil, fmt.Errorf("%s:%d: bucket %s stands on line %d too: give each bucket one line", name, line, s.Bucket, other)
+		}
+		seen[s.Bucket] = line
+		stock = append(stock, s)
+	}
+	if len(stock) == 0 {
+		return nil, fmt.Errorf("%s: holds no stock: write lines of shop,item,group,quantity", name)
+	}
+	return stock, nil
+}
+
+func stockRow(row []string) (reservation.Stocking, error) {
+	if len(row) != 4 {
+		return reservation.Stocking{}, fmt.Errorf("has %d fields: write shop,item,group,quantity", len(row))
+	}
+	var n [4]int64
+	for i, field := range [4]string{"shop", "item", "group", "quantity"} {
+		v, err := strconv.ParseInt(strings.TrimSpace(strings.TrimPrefix(row[i], "\ufeff")), 10, 64)
+		if err != nil {
+			return reservation.Stocking{}, fmt.Errorf("%s %q is not a whole number", field, row[i])
+		}
+		n[i] = v
+	}
+	s := reservation.Stocking{Bucket: reservation.Bucket{Shop: n[0], Item: n[1], Group: n[2]}, Quantity: n[3]}
+	return s, s.Validate()
+}
