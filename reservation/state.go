@@ -77,6 +77,25 @@ func (s State) TakesUnits() bool { return s == Provisional || s.Live() }
 // Final tells whether the reservation has ended.
 func (s State) Final() bool { return s.Valid() && !s.TakesUnits() }
 
+// CanBecome tells whether one step of a reservation's life leads from s to next: the steps that docs/states.md draws.
+// A mirror follows by Merge, whose jumps to a higher rank may leave steps out.
+func (s State) CanBecome(next State) bool {
+	switch s {
+	case Provisional: // confirmed, refused by MySQL or decided afresh, or left to its expiry
+		return next == Held || next == Rejected || next == Expired
+	case Held: // Claimed and Refused at once where MySQL decides; Rejected where the truth had said no
+		return next == Claiming || next == Claimed || next == Refused || next == Released || next == Expired || next == Rejected
+	case Claiming: // Released or Rejected where MySQL decided and was first
+		return next == Claimed || next == Refused || next == Released || next == Rejected
+	case Rejected: // a mirror's rejection of what the truth granted
+		return next == Held || next == Claimed
+	case Expired: // by a late claim; or given up, so that a late claim is a conflict
+		return next == Claiming || next == Claimed || next == Refused || next == Released
+	default:
+		return false
+	}
+}
+
 // Rank orders the states between the two stores: where they differ, the higher rank is right.
 // Held against Rejected is not decided by rank but by the source of truth (see Merge).
 func (s State) Rank() int {
