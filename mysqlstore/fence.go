@@ -1,0 +1,110 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// readFence gives the pod's fence and MySQL's clock; epoch 0 if there is none.
+func (s *Store) readFence(ctx context.Context, r runner, query string) (reservation.Fence, time.Time, error) {
+	var (
+		f     reservation.Fence
+		now   time.Time
+		stage string
+	)
+	err := each(ctx, r, func(rows *sql.Rows) error {
+		return asSQL(rows.Scan(&f.Epoch, &stage, &f.Marks, &f.Frozen, &now))
+	}, query, []byte(s.opts.Pod))
+	if err != nil || f.Epoch == 0 {
+		return reservation.Fence{}, now, err
+	}
+	if f.Stage, err = reservation.ParseStage(stage); err != nil {
+		return reservation.Fence{}, now, corrupt("the fence of %s: %v", s.opts.Pod, err)
+	}
+	return f, now, nil
+}
+
+// ReadFence gives the pod's fence; its Epoch is 0 if there is none.
+func (s *Store) ReadFence(ctx context.Context) (reservation.Fence, error) {
+	var f reservation.Fence
+	err := s.read(ctx, "read_fence", func(ctx context.Context) (err error) {
+		f, _, err = s.readFence(ctx, s.db, qFenceRead)
+		return err
+	})
+	return f, err
+}
+
+// Empty tells whether the schema holds neither a fence of this pod nor any reservation.
+func (s *Store) Empty(ctx context.Context) (bool, error) {
+	var empty bool
+	err := s.read(ctx, "empty", func(ctx context.Context) error {
+		f, _, err := s.readFence(ctx, s.db, qFenceRead)
+		if err != nil {
+			return err
+		}
+		var has bool
+		if err := one(ctx, s.db, []any{&has}, qHasRecords); err != nil {
+			return err
+		}
+		empty = f.Epoch == 0 && !has
+		return nil
+	})
+	return empty, err
+}
+
+// InitFence creates the fence if the schema holds nothing of this pod, and gives the fence that is there then. A
+// schema that holds reservations but no fence has lost it: that is a *reservation.FenceError with NoFence.
+func (s *Store) InitFence(ctx context.Context, st reservation.Stamp) (reservation.Fence, error) {
+	if st.Epoch == 0 || !st.Stage.Valid() {
+		return reservation.Fence{}, &reservation.InvalidError{Field: "stamp", Reason: "needs an epoch above 0 and a valid stage"}
+	}
+	empty, err := s.Empty(ctx)
+	if err != nil {
+		return reservation.Fence{}, err
+	}
+	if empty {
+		if err := s.insertFence(ctx, st); err != nil {
+			return reservation.Fence{}, err
+		}
+	}
+	f, err := s.ReadFence(ctx)
+	if err == nil && f.Epoch == 0 {
+		err = &reservation.FenceError{Store: reservation.MySQL, Verdict: reservation.NoFence, Caller: st}
+	}
+	return f, err
+}
+
+// insertFence inserts the row. A lost reply is settled by the second try, which meets the first one's row; so is a
+// lost race, whose winner's fence stands.
+func (s *Store) insertFence(ctx context.Context, st reservation.Stamp) error {
+	ctx, cancel := withBudget(ctx)
+	defer cancel()
+	for n := 1; ; n++ {
+		err := s.inTx(ctx, s.opts.WriteTimeout, qIsolateRC, qStart, func(ctx context.Context, t *tx) error {
+			_, err := exec(ctx, t.conn, qFenceInit, []byte(s.opts.Pod), st.Epoch, st.Stage.String())
+			return err
+		})
+		if err == nil || retryReason(err) == "1062" {
+			return nil
+		}
+		if n >= maxTries || !pause(ctx, n) {
+			return unavailable(err)
+		}
+	}
+}
+
+// one reads exactly one row.
+func one(ctx context.Context, r runner, dest []any, query string, args ...any) error {
+	found := false
+	err := each(ctx, r, func(rows *sql.Rows) error {
+		found = true
+		return asSQL(rows.Scan(dest...))
+	}, query, args...)
+	if err == nil && !found {
+		return asSQL(sql.ErrNoRows)
+	}
+	return err
+}

@@ -1,0 +1,215 @@
+package mysqlstore
+
+import (
+	"context"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// landing is a mirror operation inside its transaction. Without the ledgers' locks it may insert a record that
+// takes free units or none; whatever else it finds to do is errNeedsLocks.
+type landing struct {
+	m      *mirroring
+	t      *tx
+	p      *pair
+	locked bool
+}
+
+func (l *landing) run(ctx context.Context) error {
+	op := l.m.op
+	var have reservation.State
+	if l.p.cur != nil {
+		have = l.p.cur.State
+	}
+	if op.Expect != nil && *op.Expect != have {
+		l.found(l.p.cur)
+		return nil
+	}
+	if l.p.cur != nil {
+		return l.existing(ctx, l.p.cur)
+	}
+	if !op.Record.PurgeAt.After(l.t.now) {
+		l.m.res.Decision = reservation.NotFound // past its retention it is unknown everywhere
+		return nil
+	}
+	if l.p.holder != nil && !l.locked {
+		return errNeedsLocks
+	}
+	return l.absent(ctx)
+}
+
+// found puts the record that is there into the judgement.
+func (l *landing) found(cur *row) {
+	if cur == nil {
+		return
+	}
+	rec := cur.Record
+	l.m.res.State, l.m.res.Record = rec.State, &rec
+	if l.m.res.Decision == 0 {
+		l.m.res.Decision = cur.Outcome
+	}
+}
+
+// pastExpiry: a hold that has run out takes no stock any more.
+func (l *landing) pastExpiry() bool { return !l.m.op.Record.ExpiresAt.After(l.t.now) }
+
+// existing judges, and moves the record up to what the truth says.
+func (l *landing) existing(ctx context.Context, cur *row) error {
+	op := l.m.op
+	l.m.res = judgeExisting(op, cur)
+	want := reservation.Merge(op.Record.State, cur.State)
+	if want == reservation.Held && cur.State == reservation.Rejected && l.pastExpiry() {
+		want = reservation.Expired
+	}
+	lookUp := op.Replayed && op.Expect == nil && op.Op == reservation.OpReserve
+	if want == cur.State || lookUp {
+		l.found(cur)
+		return nil
+	}
+	if !l.locked {
+		return errNeedsLocks
+	}
+	before := cur.State
+	mergeTruth(cur, op.Record)
+	if want == reservation.Expired && cur.ExpiredAt.IsZero() {
+		cur.ExpiredAt = cur.ExpiresAt
+	}
+	cur.State = want
+	if err := l.transit(ctx, cur, before); err != nil {
+		return err
+	}
+	l.m.res.Stored = true
+	l.found(cur)
+	return nil
+}
+
+// transit writes a change of state with its effect on stock: a hold that ended gives its units back, and a hold
+// that the truth granted after all is taken by force. The ledger's on_hand is the claim's own business.
+func (l *landing) transit(ctx context.Context, cur *row, before reservation.State) error {
+	s := l.m.s
+	if cur.State == reservation.Claimed {
+		if err := l.entryThere(ctx); err != nil {
+			return err
+		}
+	}
+	switch {
+	case before.TakesUnits():
+		if err := l.p.unknown(cur.Record); err != nil {
+			return err
+		}
+		if err := s.giveBack(ctx, l.t, cur.Shop, cur.Lines); err != nil {
+			return err
+		}
+		if err := s.updateRecord(ctx, l.t, cur); err != nil {
+			return err
+		}
+		return s.deleteLines(ctx, l.t, cur)
+	case cur.State.TakesUnits():
+		if _, err := l.force(ctx, cur.Record); err != nil {
+			return err
+		}
+		if err := s.updateRecord(ctx, l.t, cur); err != nil {
+			return err
+		}
+		return s.insertLines(ctx, l.t, cur.Shop, cur.ID, cur.Lines)
+	default:
+		return s.updateRecord(ctx, l.t, cur)
+	}
+}
+
+func (l *landing) entryThere(ctx context.Context) error {
+	rec := l.m.op.Record
+	old, err := entriesOf(ctx, l.t.conn, rec.Shop, rec.ID)
+	if err == nil && len(old.Lines) == 0 {
+		err = ErrEntryMissing
+	}
+	return err
+}
+
+// force takes the units of all lines under the ledgers' locks, also those that are not there.
+func (l *landing) force(ctx context.Context, rec reservation.Record) (int64, error) {
+	if err := l.p.unknown(rec); err != nil {
+		return 0, err
+	}
+	takes, units, _, err := lockQuantity(ctx, l.t, lockWait, rec.Shop, rec.Lines, l.p.ls)
+	if err != nil {
+		return 0, err
+	}
+	forced := beyond(takes)
+	l.m.res.Forced = forced
+	l.m.s.metrics.forced.WithLabelValues("mirror").Add(float64(forced))
+	return forced, l.m.s.takeLocked(ctx, l.t, rec.Shop, rec.Lines, takes, units)
+}
+
+// absent stores a reservation that is not here yet.
+func (l *landing) absent(ctx context.Context) error {
+	op := l.m.op
+	rec := op.Record
+	l.m.res.Backfilled = op.Op != reservation.OpReserve || op.Replayed
+	if l.m.res.Backfilled {
+		l.m.res.Decision = reservation.NotFound
+	}
+	if rec.State == reservation.Held && l.pastExpiry() {
+		rec.State, rec.ExpiredAt = reservation.Expired, rec.ExpiresAt
+	}
+	if rec.State == reservation.Claimed {
+		if err := l.entryThere(ctx); err != nil {
+			return err
+		}
+	}
+	judged, err := l.judge(ctx, rec)
+	if err != nil {
+		return err
+	}
+	if rec.State == reservation.Held && judged != nil && judged.Decision == reservation.UnknownBucket {
+		l.m.res.Decision = reservation.UnknownBucket
+		return nil
+	}
+	if rec.State == reservation.Held {
+		if err := l.take(ctx, rec, judged); err != nil {
+			return err
+		}
+	}
+	if err := l.m.s.freeKey(ctx, l.t, l.p.holder); err != nil {
+		return err
+	}
+	if err := l.m.s.insertRecord(ctx, l.t, rec, judged); err != nil {
+		return err
+	}
+	if judged != nil {
+		l.m.res = judged.judgement()
+	}
+	l.m.res.Stored = true
+	l.m.res.State, l.m.res.Record = rec.State, &rec
+	return nil
+}
+
+// judge says what MySQL would have answered to this reserve; nil where it is not judged. Without the ledgers' locks
+// a hold is judged by the taking of its units.
+func (l *landing) judge(ctx context.Context, rec reservation.Record) (*verdict, error) {
+	switch {
+	case l.m.res.Backfilled:
+		return nil, nil
+	case l.m.op.Decision == reservation.RejectedShort:
+		return judgeRejected(ctx, l.t.conn, rec, l.p.holder)
+	case rec.State == reservation.Held && !l.locked:
+		return &verdict{Decision: reservation.Granted}, nil
+	}
+	ls, err := countLevels(ctx, l.t.conn, bucketsOf(rec.Shop, rec.Lines))
+	if err != nil {
+		return nil, err
+	}
+	return judgeReserve(rec, ls, l.p.holder), nil
+}
+
+// take takes the units of a hold: free ones, or under the ledgers' locks by force.
+func (l *landing) take(ctx context.Context, rec reservation.Record, judged *verdict) error {
+	if !l.locked {
+		return l.m.s.takeGranted(ctx, l.t, rec.Shop, rec.Lines)
+	}
+	forced, err := l.force(ctx, rec)
+	if judged != nil {
+		judged.Forced = forced
+	}
+	return err
+}

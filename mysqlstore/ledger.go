@@ -1,0 +1,153 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// level is a bucket's figures as one transaction sees them. Without a ledger row it is not known.
+type level struct {
+	bucket                    reservation.Bucket
+	known                     bool
+	onHand, unpooled, version int64
+	pool                      int64 // visible unit rows; where it was counted
+}
+
+func (l level) available() int64 { return l.unpooled + l.pool }
+
+// ledgers are the locked ledger rows of an operation, in primary-key order.
+type ledgers []level
+
+func (ls ledgers) find(b reservation.Bucket) *level {
+	n, ok := slices.BinarySearchFunc(ls, b, func(l level, b reservation.Bucket) int { return l.bucket.Compare(b) })
+	if !ok {
+		return nil
+	}
+	return &ls[n]
+}
+
+// unknown gives an error for the first bucket that has no ledger row.
+func (ls ledgers) unknown() error {
+	for _, l := range ls {
+		if !l.known {
+			return &reservation.UnknownBucketError{Bucket: l.bucket}
+		}
+	}
+	return nil
+}
+
+// lockLedgers locks the ledger rows of these buckets in primary-key order. With qLedgerTryLock, locked ones are
+// skipped and stay unknown.
+func lockLedgers(ctx context.Context, t *tx, query string, buckets []reservation.Bucket) (ledgers, error) {
+	sorted := slices.Clone(buckets)
+	slices.SortFunc(sorted, reservation.Bucket.Compare)
+	sorted = slices.Compact(sorted)
+	ls := make(ledgers, len(sorted))
+	for n, b := range sorted {
+		ls[n].bucket = b
+	}
+	err := each(ctx, t.conn, func(rows *sql.Rows) error {
+		var l level
+		if err := rows.Scan(&l.bucket.Shop, &l.bucket.Item, &l.bucket.Group, &l.onHand, &l.unpooled, &l.version); err != nil {
+			return asSQL(err)
+		}
+		l.known = true
+		if at := ls.find(l.bucket); at != nil {
+			*at = l
+		}
+		return nil
+	}, query, jsonBucketList(sorted))
+	return ls, err
+}
+
+// countLevels reads figures and counts units without locks, in the order of the buckets given.
+func countLevels(ctx context.Context, r runner, buckets []reservation.Bucket) ([]level, error) {
+	out := make([]level, 0, len(buckets))
+	err := each(ctx, r, func(rows *sql.Rows) error {
+		var (
+			l                         level
+			onHand, unpooled, version sql.NullInt64
+		)
+		if err := rows.Scan(&l.bucket.Shop, &l.bucket.Item, &l.bucket.Group, &onHand, &unpooled, &version, &l.pool); err != nil {
+			return asSQL(err)
+		}
+		l.known = onHand.Valid
+		l.onHand, l.unpooled, l.version = onHand.Int64, unpooled.Int64, version.Int64
+		out = append(out, l)
+		return nil
+	}, qLedgerCount, jsonBucketList(buckets))
+	if err == nil && len(out) != len(buckets) {
+		err = corrupt("asked for %d buckets, got %d", len(buckets), len(out))
+	}
+	return out, err
+}
+
+// levelsOf counts what is available to each line, for a caller that wants to show it.
+func levelsOf(ls []level) []reservation.Level {
+	out := make([]reservation.Level, len(ls))
+	for n, l := range ls {
+		out[n] = reservation.Level{Bucket: l.bucket, Available: l.available()}
+	}
+	return out
+}
+
+// shortagesOf gives the lines that cannot be had of these levels, which are in the order of the lines.
+func shortagesOf(lines []reservation.Line, ls []level) []reservation.Shortage {
+	var out []reservation.Shortage
+	for n, l := range lines {
+		if a := ls[n].available(); a < l.Quantity {
+			out = append(out, reservation.Shortage{Item: l.Item, Group: l.Group, Requested: l.Quantity, Available: max(a, 0)})
+		}
+	}
+	return out
+}
+
+// move is one bucket's change in the ledger.
+type move struct {
+	bucket                    reservation.Bucket
+	onHand, unpooled, version int64
+}
+
+// moveLedgers applies changes to ledger rows that are already locked. None may take on_hand below 0.
+func (s *Store) moveLedgers(ctx context.Context, t *tx, moves []move) error {
+	rows := make([][]int64, len(moves))
+	for n, m := range moves {
+		rows[n] = []int64{m.bucket.Shop, m.bucket.Item, m.bucket.Group, m.onHand, m.unpooled, m.version}
+	}
+	n, err := exec(ctx, t.conn, qLedgerMove, jsonRows(rows))
+	if err == nil && n != int64(len(moves)) {
+		err = corrupt("%d of %d ledger rows could be changed", n, len(moves))
+	}
+	s.step("ledger")
+	return err
+}
+
+// giveBack raises unpooled by the quantities of these lines.
+func (s *Store) giveBack(ctx context.Context, t *tx, shop int64, lines []reservation.Line) error {
+	moves := make([]move, len(lines))
+	for n, l := range lines {
+		moves[n] = move{bucket: l.Bucket(shop), unpooled: l.Quantity}
+	}
+	return s.moveLedgers(ctx, t, moves)
+}
+
+// figuresOf gives the figures of locked ledger rows after their on_hand changed by these lines (nil: unchanged).
+func figuresOf(ls ledgers, buckets []reservation.Bucket, deducted map[reservation.Bucket]int64) []reservation.Figures {
+	out := make([]reservation.Figures, 0, len(buckets))
+	for _, b := range buckets {
+		l := ls.find(b)
+		if l == nil || !l.known {
+			continue
+		}
+		f := reservation.Figures{Bucket: b, OnHand: l.onHand, Version: l.version}
+		if q, ok := deducted[b]; ok {
+			f.OnHand -= q
+			f.Version++
+		}
+		out = append(out, f)
+	}
+	return out
+}

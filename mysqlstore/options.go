@@ -1,0 +1,179 @@
+package mysqlstore
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// Options configure a Store. DSN and Pod are required; a zero value elsewhere takes the default.
+type Options struct {
+	// DSN is the pod's own schema, as go-sql-driver writes it. What the store relies on (UTC, strict mode, the lock
+	// wait) is set over whatever it says.
+	DSN string
+	// Pod names the row of pod_fence.
+	Pod string
+
+	// PoolSize is the largest number of unit rows of a bucket. Default 1000.
+	PoolSize int
+	// LargeCart is the number of units above which a cart is served from unpooled first. Default 1000.
+	LargeCart int64
+	// Retention is how long a record is kept past its expiry. Default 48h.
+	Retention time.Duration
+	// LatePolicy is what a late claim does when nothing is available. Default reservation.ForceLate.
+	LatePolicy reservation.LatePolicy
+
+	// WriteTimeout limits one write transaction; a cart gets as much again for every 250 lines. Default 1s.
+	WriteTimeout time.Duration
+	// LockWait is innodb_lock_wait_timeout of our connections, in whole seconds, 1s to 3s. Default 1s.
+	LockWait time.Duration
+	// MaxOpenConns bounds the connections. Default 32.
+	MaxOpenConns int
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	// Failpoint, if not nil, is called with the name of each step inside a write transaction. Tests end the process
+	// there.
+	Failpoint func(step string)
+	// Now is the process's clock. It measures durations only: what is due or late is judged by MySQL's.
+	Now func() time.Time
+}
+
+const (
+	defaultPoolSize     = 1000
+	defaultLargeCart    = 1000
+	defaultRetention    = 48 * time.Hour
+	defaultWriteTimeout = time.Second
+	defaultLockWait     = time.Second
+	defaultMaxOpenConns = 32
+	dialTimeout         = 2 * time.Second
+	maxLockWait         = 3 * time.Second
+	maxPoolSize         = 100_000
+)
+
+func (o Options) withDefaults() Options {
+	if o.PoolSize == 0 {
+		o.PoolSize = defaultPoolSize
+	}
+	if o.LargeCart == 0 {
+		o.LargeCart = defaultLargeCart
+	}
+	if o.Retention == 0 {
+		o.Retention = defaultRetention
+	}
+	if o.LatePolicy == 0 {
+		o.LatePolicy = reservation.ForceLate
+	}
+	if o.WriteTimeout == 0 {
+		o.WriteTimeout = defaultWriteTimeout
+	}
+	if o.LockWait == 0 {
+		o.LockWait = defaultLockWait
+	}
+	if o.MaxOpenConns == 0 {
+		o.MaxOpenConns = defaultMaxOpenConns
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if o.DSN == "" {
+		bad("DSN is empty: give user:password@tcp(host:port)/schema")
+	}
+	if o.Pod == "" || len(o.Pod) > 255 {
+		bad("Pod has %d bytes: give the pod's id, 1 to 255 bytes", len(o.Pod))
+	}
+	if o.PoolSize < 1 || o.PoolSize > maxPoolSize {
+		bad("PoolSize %d is out of range: use 1 to %d", o.PoolSize, maxPoolSize)
+	}
+	if o.LargeCart < 1 {
+		bad("LargeCart %d is out of range: use 1 or more", o.LargeCart)
+	}
+	if o.Retention < 0 {
+		bad("Retention %v is negative", o.Retention)
+	}
+	if p := o.LatePolicy; p != reservation.ForceLate && p != reservation.RefuseLate {
+		bad("LatePolicy %d is neither force nor refuse", p)
+	}
+	if o.WriteTimeout < 0 {
+		bad("WriteTimeout %v is negative", o.WriteTimeout)
+	}
+	if o.LockWait < time.Second || o.LockWait > maxLockWait || o.LockWait%time.Second != 0 {
+		bad("LockWait %v is out of range: use 1s, 2s or 3s", o.LockWait)
+	}
+	if o.MaxOpenConns < 1 {
+		bad("MaxOpenConns %d is out of range: use 1 or more", o.MaxOpenConns)
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("mysqlstore options: %w", errors.Join(errs...))
+	}
+	return nil
+}
+
+// OpenDB opens the schema that a DSN names, with the settings that this package relies on. It does not connect yet.
+// Only LockWait and MaxOpenConns of the options are used.
+func OpenDB(dsn string, o Options) (*sql.DB, error) {
+	o = o.withDefaults()
+	cfg, err := normalise(dsn, o.LockWait)
+	if err != nil {
+		return nil, err
+	}
+	c, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("mysqlstore: DSN: %w", err)
+	}
+	db := sql.OpenDB(c)
+	db.SetMaxOpenConns(o.MaxOpenConns)
+	db.SetMaxIdleConns(o.MaxOpenConns)
+	db.SetConnMaxIdleTime(time.Minute)
+	return db, nil
+}
+
+// normalise sets what the store relies on over whatever the DSN says: times are UTC on both sides whatever the
+// zones of server and process, errors are errors, rows are counted as matched, and one packet is one statement.
+func normalise(dsn string, lockWait time.Duration) (*mysql.Config, error) {
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("mysqlstore: DSN: %w: use user:password@tcp(host:port)/schema", err)
+	}
+	if cfg.DBName == "" {
+		return nil, errors.New("mysqlstore: DSN names no schema: add /schema after the address")
+	}
+	cfg.ParseTime = true
+	cfg.Loc = time.UTC
+	cfg.InterpolateParams = true
+	cfg.ClientFoundRows = true
+	cfg.MultiStatements = false
+	cfg.AllowAllFiles = false
+	cfg.Collation = "utf8mb4_bin"
+	if cfg.Timeout == 0 {
+		cfg.Timeout = dialTimeout
+	}
+	cfg.Logger = &mysql.NopLogger{} // what it would say comes back as an error too
+	params := map[string]string{}
+	for k, v := range cfg.Params {
+		params[k] = v
+	}
+	params["time_zone"] = "'+00:00'"
+	params["sql_mode"] = "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO'"
+	params["autocommit"] = "1"
+	params["innodb_lock_wait_timeout"] = strconv.Itoa(int(lockWait / time.Second))
+	cfg.Params = params
+	return cfg, nil
+}

@@ -1,0 +1,167 @@
+package mysqlstore
+
+// Every statement of this package stands here, as a constant with a conn_tag in a leading comment. A list of rows
+// travels as one JSON argument that JSON_TABLE reads and STRAIGHT_JOIN puts first: each row is then found by its
+// primary key, and nothing else is locked, in the order of the list. (A long IN list becomes a scan that waits on
+// other people's locks.)
+const (
+	qIsolateRC = "/* conn_tag:begin */ SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+	qIsolateRR = "/* conn_tag:begin */ SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+	qStart     = "/* conn_tag:begin */ START TRANSACTION"
+	qSnapshot  = "/* conn_tag:begin */ START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+	qCommit    = "/* conn_tag:commit */ COMMIT"
+	qRollback  = "/* conn_tag:rollback */ ROLLBACK"
+)
+
+// The fence.
+const (
+	qFenceShare = "/* conn_tag:fence */ SELECT epoch, stage, marks, frozen, UTC_TIMESTAMP(6) FROM pod_fence WHERE pod = ? FOR SHARE"
+	qFenceRead  = "/* conn_tag:fence_read */ SELECT epoch, stage, marks, frozen, UTC_TIMESTAMP(6) FROM pod_fence WHERE pod = ?"
+	qFenceInit  = `/* conn_tag:fence_init */ INSERT INTO pod_fence (pod, epoch, stage, marks, frozen, updated_at)
+VALUES (?, ?, ?, 0, FALSE, UTC_TIMESTAMP(6))`
+	qHasRecords = "/* conn_tag:fence_empty */ SELECT EXISTS (SELECT 1 FROM reservations LIMIT 1)"
+	qNow        = "/* conn_tag:now */ SELECT UTC_TIMESTAMP(6)"
+)
+
+// JSON lists, as they are joined.
+const (
+	jsonBuckets = `JSON_TABLE(?, '$[*]' COLUMNS (s BIGINT PATH '$[0]', i BIGINT PATH '$[1]', g BIGINT PATH '$[2]')) d`
+	jsonUnits   = `JSON_TABLE(?, '$[*]' COLUMNS (s BIGINT PATH '$[0]', i BIGINT PATH '$[1]', g BIGINT PATH '$[2]', n BIGINT PATH '$[3]')) d`
+	jsonMoves   = `JSON_TABLE(?, '$[*]' COLUMNS (s BIGINT PATH '$[0]', i BIGINT PATH '$[1]', g BIGINT PATH '$[2]',
+  h BIGINT PATH '$[3]', p BIGINT PATH '$[4]', v BIGINT PATH '$[5]')) d`
+	jsonIDs = `JSON_TABLE(?, '$[*]' COLUMNS (h CHAR(32) PATH '$')) d`
+)
+
+// The ledger.
+const (
+	onLedger       = " STRAIGHT_JOIN inventory_ledger l ON l.shop_id = d.s AND l.inventory_item_id = d.i AND l.inventory_group_id = d.g"
+	selectLedger   = " SELECT l.shop_id, l.inventory_item_id, l.inventory_group_id, l.on_hand, l.unpooled, l.version FROM "
+	qLedgerLock    = "/* conn_tag:ledger_lock */" + selectLedger + jsonBuckets + onLedger + " FOR UPDATE OF l"
+	qLedgerTryLock = "/* conn_tag:ledger_try_lock */" + selectLedger + jsonBuckets + onLedger + " FOR UPDATE OF l SKIP LOCKED"
+	qLedgerMove    = "/* conn_tag:ledger_move */ UPDATE " + jsonMoves + onLedger + `
+SET l.on_hand = l.on_hand + d.h, l.unpooled = l.unpooled + d.p, l.version = l.version + d.v
+WHERE l.on_hand + d.h >= 0`
+	qLedgerCount = `/* conn_tag:ledger_count */ SELECT d.s, d.i, d.g, l.on_hand, l.unpooled, l.version,
+ (SELECT COUNT(*) FROM reservation_units u
+  WHERE u.shop_id = d.s AND u.inventory_item_id = d.i AND u.inventory_group_id = d.g)
+FROM ` + jsonBuckets + ` LEFT JOIN inventory_ledger l
+ ON l.shop_id = d.s AND l.inventory_item_id = d.i AND l.inventory_group_id = d.g`
+	qLedgerInsert = `/* conn_tag:ledger_insert */ INSERT INTO inventory_ledger
+ (shop_id, inventory_item_id, inventory_group_id, on_hand, unpooled, version)
+SELECT d.s, d.i, d.g, d.n, d.n, 1 FROM ` + jsonUnits
+	qLedgerWalk = `/* conn_tag:ledger_walk */ SELECT shop_id, inventory_item_id, inventory_group_id, on_hand, unpooled, version
+FROM inventory_ledger
+WHERE shop_id > ? OR (shop_id = ? AND inventory_item_id > ?) OR (shop_id = ? AND inventory_item_id = ? AND inventory_group_id > ?)
+ORDER BY shop_id, inventory_item_id, inventory_group_id LIMIT ?`
+)
+
+// The journal.
+const (
+	qEntriesClaim = `/* conn_tag:entries_claim */ INSERT INTO ledger_entries
+ (shop_id, inventory_item_id, inventory_group_id, kind, ref, delta, created_at)
+SELECT d.s, d.i, d.g, 'claim', ?, d.n, ? FROM ` + jsonUnits
+	qEntriesStock = `/* conn_tag:entries_stock */ INSERT INTO ledger_entries
+ (shop_id, inventory_item_id, inventory_group_id, kind, ref, delta, created_at)
+SELECT d.s, d.i, d.g, 'stock', '', d.n, ? FROM ` + jsonUnits
+	qEntryAdjust = `/* conn_tag:entry_adjust */ INSERT INTO ledger_entries
+ (shop_id, inventory_item_id, inventory_group_id, kind, ref, adjustment_id, delta, forced, created_at)
+VALUES (?, ?, ?, 'adjust', ?, ?, ?, ?, ?)`
+	qAdjustment = `/* conn_tag:adjustment */ SELECT inventory_item_id, inventory_group_id, delta, forced
+FROM ledger_entries WHERE shop_id = ? AND adjustment_id = ?`
+	qClaimEntries = `/* conn_tag:claim_entries */ SELECT inventory_item_id, inventory_group_id, delta, created_at
+FROM ledger_entries WHERE ref = ? AND kind = 'claim' AND shop_id = ?
+ORDER BY inventory_item_id, inventory_group_id`
+)
+
+// The pool. qUnitsOf is repeated for each line, joined by unionAll, and ends in one of the two lock clauses.
+const (
+	tagUnitsTake  = "/* conn_tag:units_take */ "
+	tagUnitsForce = "/* conn_tag:units_force */ "
+	qUnitsOf      = `(SELECT shop_id, inventory_item_id, inventory_group_id, id FROM reservation_units
+WHERE shop_id = ? AND inventory_item_id = ? AND inventory_group_id = ?
+ORDER BY shop_id, inventory_item_id, inventory_group_id, id LIMIT ? `
+	lockSkip     = "FOR UPDATE SKIP LOCKED)"
+	lockWait     = "FOR UPDATE)"
+	unionAll     = " UNION ALL "
+	qUnitsDelete = "/* conn_tag:units_delete */ DELETE u FROM " + jsonUnits + ` STRAIGHT_JOIN reservation_units u
+ ON u.shop_id = d.s AND u.inventory_item_id = d.i AND u.inventory_group_id = d.g AND u.id = d.n`
+	qUnitsInsert = `/* conn_tag:refill_insert */ INSERT INTO reservation_units (shop_id, inventory_item_id, inventory_group_id, id)
+SELECT ?, ?, ?, d.n FROM JSON_TABLE(?, '$[*]' COLUMNS (n INT PATH '$')) d`
+	qUnitIDs = `/* conn_tag:refill_ids */ SELECT id FROM reservation_units
+WHERE shop_id = ? AND inventory_item_id = ? AND inventory_group_id = ?`
+	qUnitsTop = `/* conn_tag:trim_ids */ SELECT id FROM reservation_units
+WHERE shop_id = ? AND inventory_item_id = ? AND inventory_group_id = ?
+ORDER BY shop_id DESC, inventory_item_id DESC, inventory_group_id DESC, id DESC LIMIT ? FOR UPDATE SKIP LOCKED`
+)
+
+// Reservations.
+const (
+	recordColumns = ` r.id, r.shop_id, r.idem_key, r.request_hash, r.cart, r.outcome, r.shortages, r.state, r.decided_by,
+ r.epoch, r.unmirrored, r.judged, r.late, r.created_at, r.expires_at, r.purge_at, r.pinned_at, r.released_at,
+ r.expired_at, r.claimed_at, SYSDATE(6) `
+	selectRecord    = "SELECT" + recordColumns + "FROM reservations r "
+	qRecord         = "/* conn_tag:record */ " + selectRecord + "WHERE r.id = ?"
+	qRecordLock     = "/* conn_tag:record_lock */ " + selectRecord + "WHERE r.id = ? FOR UPDATE"
+	qRecordByKey    = "/* conn_tag:record_by_key */ " + selectRecord + "WHERE r.shop_id = ? AND r.idem_key = ?"
+	qRecordsTryLock = "/* conn_tag:records_try_lock */ SELECT" + recordColumns + "FROM " + jsonIDs +
+		" STRAIGHT_JOIN reservations r ON r.id = UNHEX(d.h) FOR UPDATE OF r SKIP LOCKED"
+	qRecordsWalk = "/* conn_tag:walk */ " + selectRecord +
+		"WHERE r.id > ? AND (r.purge_at > UTC_TIMESTAMP(6) OR r.state = 'held') ORDER BY r.id LIMIT ?"
+	qSettle = "/* conn_tag:settle */ SELECT 1 FROM reservations WHERE id = ? FOR UPDATE"
+
+	qRecordInsert = `/* conn_tag:record_insert */ INSERT INTO reservations
+ (id, shop_id, idem_key, request_hash, cart, outcome, shortages, state, decided_by, epoch, judged, late,
+  created_at, expires_at, purge_at, pinned_at, released_at, expired_at, claimed_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	qRecordUpdate = `/* conn_tag:record_update */ UPDATE reservations
+SET outcome = ?, shortages = ?, state = ?, decided_by = ?, epoch = ?, judged = ?, late = ?,
+ created_at = ?, expires_at = ?, purge_at = ?, pinned_at = ?, released_at = ?, expired_at = ?, claimed_at = ?
+WHERE id = ?`
+	qKeyDrop   = "/* conn_tag:key_drop */ UPDATE reservations SET idem_key = NULL WHERE id = ?"
+	qKeyRetire = `/* conn_tag:key_retire */ UPDATE reservations SET idem_key = NULL
+WHERE id = ? AND purge_at <= UTC_TIMESTAMP(6) AND state <> 'held'`
+	qRecordsExpire = "/* conn_tag:records_expire */ UPDATE " + jsonIDs +
+		" STRAIGHT_JOIN reservations r ON r.id = UNHEX(d.h) SET r.state = 'expired', r.expired_at = ?"
+)
+
+// Live lines.
+const (
+	qLinesInsert = `/* conn_tag:lines_insert */ INSERT INTO reserved_quantities
+ (shop_id, inventory_item_id, inventory_group_id, reservation_id, quantity)
+SELECT d.s, d.i, d.g, ?, d.n FROM ` + jsonUnits
+	qLinesDelete     = "/* conn_tag:lines_delete */ DELETE FROM reserved_quantities WHERE reservation_id = ?"
+	qLinesDeleteMany = "/* conn_tag:lines_delete_many */ DELETE q FROM " + jsonIDs +
+		" STRAIGHT_JOIN reserved_quantities q ON q.reservation_id = UNHEX(d.h)"
+)
+
+// Sweeping.
+const (
+	qDue = `/* conn_tag:due */ SELECT r.id, r.shop_id, r.cart FROM reservations r
+WHERE r.state = 'held' AND r.expires_at <= UTC_TIMESTAMP(6) ORDER BY r.state, r.expires_at LIMIT ?`
+	qDueOfBucket = `/* conn_tag:due_of_bucket */ SELECT r.id, r.shop_id, r.cart
+FROM reservations r FORCE INDEX (reservations_due) STRAIGHT_JOIN reserved_quantities q
+ ON q.shop_id = ? AND q.inventory_item_id = ? AND q.inventory_group_id = ? AND q.reservation_id = r.id
+WHERE r.state = 'held' AND r.expires_at <= UTC_TIMESTAMP(6) LIMIT ?`
+	qPurgeLock = `/* conn_tag:purge_lock */ SELECT id FROM reservations
+WHERE purge_at <= UTC_TIMESTAMP(6) AND state <> 'held' AND unmirrored = FALSE ORDER BY purge_at LIMIT ? FOR UPDATE SKIP LOCKED`
+	qPurge = "/* conn_tag:purge */ DELETE r FROM " + jsonIDs + " STRAIGHT_JOIN reservations r ON r.id = UNHEX(d.h)"
+)
+
+// Inspection.
+const (
+	qInspectLedger = `/* conn_tag:inspect */ SELECT shop_id, inventory_item_id, inventory_group_id, on_hand, unpooled, version
+FROM inventory_ledger ORDER BY shop_id, inventory_item_id, inventory_group_id`
+	qInspectUnits = `/* conn_tag:inspect */ SELECT shop_id, inventory_item_id, inventory_group_id, COUNT(*)
+FROM reservation_units GROUP BY shop_id, inventory_item_id, inventory_group_id`
+	qInspectLines = `/* conn_tag:inspect */ SELECT shop_id, inventory_item_id, inventory_group_id, reservation_id, quantity
+FROM reserved_quantities ORDER BY shop_id, inventory_item_id, inventory_group_id, reservation_id`
+	qInspectRecords = "/* conn_tag:inspect */ " + selectRecord + "ORDER BY r.id"
+	qInspectEntries = `/* conn_tag:inspect */ SELECT shop_id, inventory_item_id, inventory_group_id, kind, ref, delta, created_at
+FROM ledger_entries ORDER BY shop_id, inventory_item_id, inventory_group_id, kind, ref`
+)
+
+// Doctor.
+const (
+	qServer  = "/* conn_tag:doctor */ SELECT VERSION(), @@version_comment, @@GLOBAL.binlog_format, @@GLOBAL.log_bin, UTC_TIMESTAMP(6)"
+	qTrySkip = "/* conn_tag:doctor */ SELECT pod FROM pod_fence WHERE pod = ? FOR UPDATE SKIP LOCKED"
+)

@@ -1,0 +1,116 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// Get gives a reservation of this shop; ErrNotFound if there is none, or if it is past its retention.
+func (s *Store) Get(ctx context.Context, shop int64, id reservation.ID) (reservation.Record, error) {
+	r, err := s.lookForClaim(ctx, shop, id)
+	if err != nil {
+		return reservation.Record{}, err
+	}
+	if r == nil {
+		return reservation.Record{}, reservation.ErrNotFound
+	}
+	return r.Record, nil
+}
+
+// Lookup is Get, and finds the entries of a claim whose record was purged: then State is Claimed and Key is empty.
+func (s *Store) Lookup(ctx context.Context, shop int64, id reservation.ID) (reservation.Record, error) {
+	r, err := s.lookForClaim(ctx, shop, id)
+	if err != nil {
+		return reservation.Record{}, err
+	}
+	if r != nil {
+		return r.Record, nil
+	}
+	return s.claimFromEntries(ctx, s.db, shop, id)
+}
+
+// claimFromEntries rebuilds what the ledger knows of a claim; ErrNotFound if it has no entry of it.
+func (s *Store) claimFromEntries(ctx context.Context, r runner, shop int64, id reservation.ID) (reservation.Record, error) {
+	var rec reservation.Record
+	err := s.read(ctx, "entries", func(ctx context.Context) (err error) {
+		rec, err = entriesOf(ctx, r, shop, id)
+		return err
+	})
+	if err == nil && len(rec.Lines) == 0 {
+		err = reservation.ErrNotFound
+	}
+	return rec, err
+}
+
+// entriesOf reads the entries of a claim; without lines there are none.
+func entriesOf(ctx context.Context, r runner, shop int64, id reservation.ID) (reservation.Record, error) {
+	rec := reservation.Record{ID: id, Shop: shop, Outcome: reservation.Granted, State: reservation.Claimed}
+	err := each(ctx, r, func(rows *sql.Rows) error {
+		var l reservation.Line
+		var at time.Time
+		if err := rows.Scan(&l.Item, &l.Group, &l.Quantity, &at); err != nil {
+			return asSQL(err)
+		}
+		l.Quantity = -l.Quantity
+		rec.Lines = append(rec.Lines, l)
+		rec.ClaimedAt = at
+		return nil
+	}, qClaimEntries, id[:], shop)
+	return rec, err
+}
+
+// Availability gives a bucket's figures; *UnknownBucketError if it was never stocked.
+func (s *Store) Availability(ctx context.Context, b reservation.Bucket) (reservation.Availability, error) {
+	var ls []level
+	err := s.read(ctx, "availability", func(ctx context.Context) (err error) {
+		ls, err = countLevels(ctx, s.db, []reservation.Bucket{b})
+		return err
+	})
+	if err != nil {
+		return reservation.Availability{}, err
+	}
+	l := ls[0]
+	if !l.known {
+		return reservation.Availability{}, &reservation.UnknownBucketError{Bucket: b}
+	}
+	return reservation.Availability{
+		Bucket: b, Available: l.available(), Held: l.onHand - l.available(), OnHand: l.onHand, Version: l.version,
+		Truth: reservation.MySQL,
+	}, nil
+}
+
+// Walk gives up to limit reservations with an id above after, in order of id. Records past their retention are left
+// out, as if they were purged.
+func (s *Store) Walk(ctx context.Context, after reservation.ID, limit int) ([]reservation.Record, error) {
+	var out []reservation.Record
+	err := s.read(ctx, "walk", func(ctx context.Context) error {
+		out = nil
+		return each(ctx, s.db, func(rows *sql.Rows) error {
+			r, err := scanRow(rows)
+			if err == nil {
+				out = append(out, r.Record)
+			}
+			return err
+		}, qRecordsWalk, after[:], limit)
+	})
+	return out, err
+}
+
+// Figures gives up to limit buckets after the given one, in bucket order.
+func (s *Store) Figures(ctx context.Context, after reservation.Bucket, limit int) ([]reservation.Figures, error) {
+	var out []reservation.Figures
+	err := s.read(ctx, "figures", func(ctx context.Context) error {
+		out = nil
+		return each(ctx, s.db, func(rows *sql.Rows) error {
+			var f reservation.Figures
+			var unpooled int64
+			err := rows.Scan(&f.Bucket.Shop, &f.Bucket.Item, &f.Bucket.Group, &f.OnHand, &unpooled, &f.Version)
+			out = append(out, f)
+			return asSQL(err)
+		}, qLedgerWalk, after.Shop, after.Shop, after.Item, after.Shop, after.Item, after.Group, limit)
+	})
+	return out, err
+}

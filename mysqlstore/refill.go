@@ -1,0 +1,230 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// room is a cart that found too few free units.
+type room struct {
+	st     reservation.Stamp
+	shop   int64
+	lines  []reservation.Line
+	large  bool
+	expire bool // MySQL decides, so due holds may be ended here
+}
+
+// roomResult says what to do now: with neither field set, try again at once.
+type roomResult struct {
+	soldOut []level // not nil: the ledger says so, and this is what was seen, by line
+	busy    bool    // there is enough, and others hold it for the moment
+}
+
+// makeRoom looks without locks why a cart found too few units. Enough visible ones are busy. Too few are refilled;
+// before that, and before sold out is said, the bucket's due holds are expired.
+func (s *Store) makeRoom(ctx context.Context, r room) (roomResult, error) {
+	var ls []level
+	buckets := bucketsOf(r.shop, r.lines)
+	err := s.read(ctx, "count", func(ctx context.Context) (err error) {
+		ls, err = countLevels(ctx, s.db, buckets)
+		return err
+	})
+	if err != nil {
+		return roomResult{}, err
+	}
+	var short, low []reservation.Bucket
+	for n, l := range ls {
+		q := r.lines[n].Quantity
+		switch {
+		case !l.known:
+			return roomResult{}, &reservation.UnknownBucketError{Bucket: l.bucket}
+		case l.available() < q:
+			short = append(short, l.bucket)
+		case !r.large && l.pool < q:
+			low = append(low, l.bucket)
+		}
+	}
+	if len(short) > 0 {
+		freed, err := s.expireOf(ctx, r, short)
+		if err != nil || freed {
+			return roomResult{}, err
+		}
+		return roomResult{soldOut: ls}, nil
+	}
+	if len(low) == 0 {
+		return roomResult{busy: true}, nil
+	}
+	return roomResult{}, s.refillAll(ctx, r, low)
+}
+
+// expireOf expires the due holds of these buckets, if MySQL decides, and tells whether there were any.
+func (s *Store) expireOf(ctx context.Context, r room, buckets []reservation.Bucket) (bool, error) {
+	freed := false
+	for _, b := range buckets {
+		if !r.expire {
+			return false, nil
+		}
+		n, err := s.expireBucket(ctx, r.st, b)
+		if err != nil {
+			return false, err
+		}
+		freed = freed || n > 0
+	}
+	return freed, nil
+}
+
+// refillAll refills buckets one by one, in primary-key order.
+func (s *Store) refillAll(ctx context.Context, r room, buckets []reservation.Bucket) error {
+	if _, err := s.expireOf(ctx, r, buckets); err != nil {
+		return err
+	}
+	for _, b := range buckets {
+		if err := s.refill(ctx, r.st, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refill fills one bucket's pool from unpooled. Callers of one process that want the same bucket share one refill;
+// it runs under a context of its own, so that the first one's giving up does not fail the others.
+func (s *Store) refill(ctx context.Context, st reservation.Stamp, b reservation.Bucket) error {
+	ch := s.refills.DoChan(b.String(), func() (any, error) {
+		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.WriteTimeout+s.opts.LockWait)
+		defer cancel()
+		return nil, s.refillNow(own, st, b)
+	})
+	select {
+	case res := <-ch:
+		return res.Err
+	case <-ctx.Done():
+		return unavailable(context.Cause(ctx))
+	}
+}
+
+// refillNow inserts the missing ids of 1..PoolSize, as far as unpooled goes. An id that a transaction has taken
+// and not yet committed is still visible here, so it is never given out twice.
+func (s *Store) refillNow(ctx context.Context, st reservation.Stamp, b reservation.Bucket) error {
+	var added int64
+	w := work{path: "refill", op: reservation.OpReserve, stamp: st}
+	err := s.write(ctx, w, func(ctx context.Context, t *tx) error {
+		added = 0
+		ls, err := lockLedgers(ctx, t, qLedgerLock, []reservation.Bucket{b})
+		if err != nil {
+			return err
+		}
+		if err := ls.unknown(); err != nil {
+			return err
+		}
+		if ls[0].unpooled <= 0 {
+			return nil
+		}
+		missing, err := s.missingIDs(ctx, t, b)
+		if err != nil {
+			return err
+		}
+		missing = missing[:min(int64(len(missing)), ls[0].unpooled)]
+		if len(missing) == 0 {
+			return nil
+		}
+		if err := s.moveLedgers(ctx, t, []move{{bucket: b, unpooled: -int64(len(missing))}}); err != nil {
+			return err
+		}
+		added, err = exec(ctx, t.conn, qUnitsInsert, b.Shop, b.Item, b.Group, jsonList(missing))
+		if err == nil && added != int64(len(missing)) {
+			err = corrupt("refill of %s inserted %d of %d units", b, added, len(missing))
+		}
+		s.step("refill")
+		return err
+	})
+	var uo *reservation.UnknownOutcomeError
+	if errors.As(err, &uo) {
+		return unavailable(err) // a refill promises nothing to anybody; the next look sees what became of it
+	}
+	if err == nil && added > 0 {
+		s.metrics.refills.Inc()
+		s.metrics.refillUnits.Add(float64(added))
+	}
+	return err
+}
+
+// missingIDs gives the unit ids of a bucket that are free to be used again, lowest first.
+func (s *Store) missingIDs(ctx context.Context, t *tx, b reservation.Bucket) ([]int64, error) {
+	there := make([]bool, s.opts.PoolSize+1)
+	n := 0
+	err := each(ctx, t.conn, func(rows *sql.Rows) error {
+		var id int
+		if err := rows.Scan(&id); err != nil {
+			return asSQL(err)
+		}
+		n++
+		if id >= 1 && id <= s.opts.PoolSize {
+			there[id] = true
+		}
+		return nil
+	}, qUnitIDs, b.Shop, b.Item, b.Group)
+	if err != nil {
+		return nil, err
+	}
+	free := make([]int64, 0, max(s.opts.PoolSize-n, 0))
+	for id := 1; id <= s.opts.PoolSize && len(free) < s.opts.PoolSize-n; id++ {
+		if !there[id] {
+			free = append(free, int64(id))
+		}
+	}
+	return slices.Clip(free), nil
+}
+
+// Trim gives units back to unpooled that a bucket's pool has above its size, or that it has although unpooled is
+// negative. It reports how many.
+func (s *Store) Trim(ctx context.Context, st reservation.Stamp, b reservation.Bucket) (int64, error) {
+	var trimmed int64
+	w := work{path: "trim", op: reservation.OpAdjust, stamp: st}
+	err := s.write(ctx, w, func(ctx context.Context, t *tx) error {
+		trimmed = 0
+		ls, err := lockLedgers(ctx, t, qLedgerLock, []reservation.Bucket{b})
+		if err != nil {
+			return err
+		}
+		if err := ls.unknown(); err != nil {
+			return err
+		}
+		counted, err := countLevels(ctx, t.conn, []reservation.Bucket{b})
+		if err != nil {
+			return err
+		}
+		pool := counted[0].pool
+		surplus := max(pool-int64(s.opts.PoolSize), min(-ls[0].unpooled, pool), 0)
+		if surplus == 0 {
+			return nil
+		}
+		units, err := s.topUnits(ctx, t, b, surplus)
+		if err != nil || len(units) == 0 {
+			return err
+		}
+		trimmed = int64(len(units))
+		if err := s.moveLedgers(ctx, t, []move{{bucket: b, unpooled: trimmed}}); err != nil {
+			return err
+		}
+		return s.deleteUnits(ctx, t, units)
+	})
+	return trimmed, err
+}
+
+// topUnits locks the units with the highest ids; those that others hold are left alone.
+func (s *Store) topUnits(ctx context.Context, t *tx, b reservation.Bucket, n int64) ([][]int64, error) {
+	var units [][]int64
+	err := each(ctx, t.conn, func(rows *sql.Rows) error {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return asSQL(err)
+		}
+		units = append(units, []int64{b.Shop, b.Item, b.Group, id})
+		return nil
+	}, qUnitsTop, b.Shop, b.Item, b.Group, n)
+	return units, err
+}

@@ -1,0 +1,210 @@
+package mysqlstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// errShort: fewer units could be locked than the cart wants; nothing was written.
+var errShort = errors.New("too few free units")
+
+// keyTakenError: the key belongs to a record that is past its retention.
+type keyTakenError struct{ holder *row }
+
+func (e *keyTakenError) Error() string {
+	return "the key belongs to a record past its retention: " + e.holder.ID.String()
+}
+
+// Reserve takes the units of all lines, or none and stores the rejection. The error is *UnknownBucketError,
+// ErrKeyConflict, ErrFrozen, ErrBusy (others held the units until the deadline), *FenceError, *UnavailableError or
+// *UnknownOutcomeError.
+func (s *Store) Reserve(ctx context.Context, st reservation.Stamp, id reservation.ID, req reservation.Request) (reservation.Result, error) {
+	ctx, cancel := withBudget(ctx)
+	defer cancel()
+	a := &reserving{s: s, st: st, id: id, req: req}
+	for n := 1; ; n++ {
+		err := a.try(ctx)
+		var taken *keyTakenError
+		switch {
+		case err == nil:
+			return a.res, nil
+		case errors.As(err, &taken):
+			if err := s.retireKey(ctx, st, taken.holder); err != nil {
+				return reservation.Result{}, err
+			}
+			continue
+		case !errors.Is(err, errShort):
+			return reservation.Result{}, err
+		}
+		next, err := s.makeRoom(ctx, room{st: st, shop: req.Shop, lines: req.Lines, large: s.large(req.Lines), expire: st.Stage.Truth() == reservation.MySQL})
+		switch {
+		case err != nil:
+			return reservation.Result{}, err
+		case next.soldOut != nil:
+			a.levels = next.soldOut
+		case next.busy:
+			s.metrics.busy.WithLabelValues("reserve").Inc()
+			if !pause(ctx, n) {
+				return reservation.Result{}, reservation.ErrBusy
+			}
+		}
+	}
+}
+
+// large tells whether a cart is served from unpooled first.
+func (s *Store) large(lines []reservation.Line) bool {
+	if reservation.Units(lines) > s.opts.LargeCart {
+		return true
+	}
+	for _, l := range lines {
+		if l.Quantity > int64(s.opts.PoolSize) {
+			return true
+		}
+	}
+	return false
+}
+
+// reserving is one Reserve through its attempts.
+type reserving struct {
+	s      *Store
+	st     reservation.Stamp
+	id     reservation.ID
+	req    reservation.Request
+	levels []level // not nil: sold out, as read without locks
+	res    reservation.Result
+	mine   bool // an earlier attempt of this call may have stored the record
+}
+
+func (a *reserving) try(ctx context.Context) error {
+	w := work{path: "reserve", op: reservation.OpReserve, stamp: a.st, id: a.id, lines: len(a.req.Lines)}
+	first := true
+	return a.s.write(ctx, w, func(ctx context.Context, t *tx) error {
+		a.mine = a.mine || !first
+		first = false
+		replayed, err := a.replay(ctx, t)
+		if err != nil || replayed {
+			return err
+		}
+		if t.fence.Frozen {
+			return reservation.ErrFrozen
+		}
+		if a.levels != nil {
+			return a.reject(ctx, t)
+		}
+		return a.grant(ctx, t)
+	})
+}
+
+// replay answers with the record that has the key, if there is one.
+func (a *reserving) replay(ctx context.Context, t *tx) (bool, error) {
+	old, err := rowByKey(ctx, t.conn, a.req.Shop, a.req.Key)
+	switch {
+	case err != nil:
+		return false, err
+	case old == nil:
+		return false, nil
+	case old.purged():
+		return false, &keyTakenError{old}
+	case old.Hash != a.req.Hash:
+		return false, reservation.ErrKeyConflict
+	}
+	a.res = reservation.Result{Record: old.Record, Replayed: old.ID != a.id || !a.mine}
+	return true, nil
+}
+
+func (a *reserving) record(t *tx, outcome reservation.Decision, state reservation.State) reservation.Record {
+	return reservation.Record{
+		ID: a.id, Shop: a.req.Shop, Key: a.req.Key, Hash: a.req.Hash, Lines: a.req.Lines,
+		Outcome: outcome, State: state, DecidedBy: reservation.MySQL, Epoch: a.st.Epoch,
+		CreatedAt: t.now, ExpiresAt: t.now.Add(a.req.TTL), PurgeAt: t.now.Add(a.req.TTL + a.s.opts.Retention),
+	}
+}
+
+func (a *reserving) grant(ctx context.Context, t *tx) error {
+	if err := a.s.takeGranted(ctx, t, a.req.Shop, a.req.Lines); err != nil {
+		return err
+	}
+	rec := a.record(t, reservation.Granted, reservation.Held)
+	a.res = reservation.Result{Record: rec}
+	return a.s.insertRecord(ctx, t, rec, nil)
+}
+
+func (a *reserving) reject(ctx context.Context, t *tx) error {
+	rec := a.record(t, reservation.RejectedShort, reservation.Rejected)
+	rec.Shortages = shortagesOf(a.req.Lines, a.levels)
+	a.res = reservation.Result{Record: rec, Levels: levelsOf(a.levels)}
+	return a.s.insertRecord(ctx, t, rec, nil)
+}
+
+// takeGranted takes the units of all lines as a grant does, or gives errShort. A large cart goes to unpooled first,
+// under the ledgers' locks.
+func (s *Store) takeGranted(ctx context.Context, t *tx, shop int64, lines []reservation.Line) error {
+	if s.large(lines) {
+		return s.takeLarge(ctx, t, shop, lines)
+	}
+	wants := make([]want, len(lines))
+	for n, l := range lines {
+		wants[n] = want{bucket: l.Bucket(shop), units: l.Quantity}
+	}
+	units, had, err := lockUnits(ctx, t, lockSkip, wants)
+	if err != nil {
+		return err
+	}
+	for n, w := range wants {
+		if had[n] < w.units {
+			return errShort
+		}
+	}
+	return s.deleteUnits(ctx, t, units)
+}
+
+func (s *Store) takeLarge(ctx context.Context, t *tx, shop int64, lines []reservation.Line) error {
+	ls, err := lockLedgers(ctx, t, qLedgerLock, bucketsOf(shop, lines))
+	if err != nil {
+		return err
+	}
+	if err := ls.unknown(); err != nil {
+		return err
+	}
+	takes, units, had, err := lockQuantity(ctx, t, lockSkip, shop, lines, ls)
+	if err != nil {
+		return err
+	}
+	if !had {
+		return errShort
+	}
+	return s.takeLocked(ctx, t, shop, lines, takes, units)
+}
+
+// takeLocked writes what lockQuantity locked.
+func (s *Store) takeLocked(ctx context.Context, t *tx, shop int64, lines []reservation.Line, takes []take, units [][]int64) error {
+	moves := make([]move, 0, len(lines))
+	for n, l := range lines {
+		if takes[n].unpooled != 0 {
+			moves = append(moves, move{bucket: l.Bucket(shop), unpooled: -takes[n].unpooled})
+		}
+	}
+	if len(moves) > 0 {
+		if err := s.moveLedgers(ctx, t, moves); err != nil {
+			return err
+		}
+	}
+	return s.deleteUnits(ctx, t, units)
+}
+
+// retireKey sets a key free that belongs to a record past its retention. One that is still held is expired first.
+func (s *Store) retireKey(ctx context.Context, st reservation.Stamp, holder *row) error {
+	if holder.State.TakesUnits() {
+		due := []dueHold{{id: holder.ID, shop: holder.Shop, lines: holder.Lines}}
+		if _, err := s.expire(ctx, st, due, false); err != nil {
+			return err
+		}
+	}
+	w := work{path: "retire_key", op: reservation.OpReserve, stamp: st, id: holder.ID}
+	return s.write(ctx, w, func(ctx context.Context, t *tx) error {
+		_, err := exec(ctx, t.conn, qKeyRetire, holder.ID[:])
+		return err
+	})
+}

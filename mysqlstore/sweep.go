@@ -1,0 +1,259 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+const (
+	// sweepLines bounds the lines of the holds that one transaction expires, and so the locks that it holds.
+	sweepLines = 500
+	// dueOfBucket is how many due holds of a bucket one refill expires.
+	dueOfBucket = 100
+	purgeBatch  = 500
+)
+
+// dueHold is a hold that was seen due, without locks.
+type dueHold struct {
+	id    reservation.ID
+	shop  int64
+	lines []reservation.Line
+}
+
+// Sweep expires due holds where MySQL decides, and purges final records past their retention. It does limit
+// records at most; what is locked or broken is skipped and counted.
+func (s *Store) Sweep(ctx context.Context, st reservation.Stamp, limit int) (reservation.SweepResult, error) {
+	var res reservation.SweepResult
+	if st.Stage.Truth() == reservation.MySQL {
+		due, broken, err := s.due(ctx, qDue, limit)
+		if err != nil {
+			return res, err
+		}
+		exp, err := s.expire(ctx, st, due, true)
+		res.Expired = exp.expired
+		res.Skipped = broken + exp.skipped
+		res.More = len(due)+broken >= limit
+		s.metrics.skipped.Add(float64(res.Skipped))
+		if err != nil {
+			return res, err
+		}
+	}
+	purged, err := s.purge(ctx, st, min(limit, purgeBatch))
+	res.Purged = purged
+	res.More = res.More || (purged > 0 && purged == min(limit, purgeBatch))
+	return res, err
+}
+
+// due reads candidates without locks. A row that cannot be read is counted, and never stops the rest.
+func (s *Store) due(ctx context.Context, query string, args ...any) (due []dueHold, broken int, err error) {
+	err = s.read(ctx, "due", func(ctx context.Context) error {
+		due, broken = nil, 0
+		return each(ctx, s.db, func(rows *sql.Rows) error {
+			var (
+				d        dueHold
+				id, cart []byte
+				err      error
+			)
+			if err := rows.Scan(&id, &d.shop, &cart); err != nil {
+				return asSQL(err)
+			}
+			copy(d.id[:], id)
+			if d.lines, err = unpackCart(cart); err != nil {
+				broken++
+				s.opts.Logger.ErrorContext(ctx, "a due hold cannot be read", "reservation", d.id, "error", err)
+				return nil
+			}
+			due = append(due, d)
+			return nil
+		}, query, args...)
+	})
+	return due, broken, err
+}
+
+// expireBucket expires due holds of one bucket, whole.
+func (s *Store) expireBucket(ctx context.Context, st reservation.Stamp, b reservation.Bucket) (int, error) {
+	due, _, err := s.due(ctx, qDueOfBucket, b.Shop, b.Item, b.Group, dueOfBucket)
+	if err != nil || len(due) == 0 {
+		return 0, err
+	}
+	exp, err := s.expire(ctx, st, due, true)
+	return len(exp.expired), err
+}
+
+type expired struct {
+	expired []reservation.Record
+	skipped int
+}
+
+// expire ends due holds in batches. A batch that fails is done again one by one; with skip, what is locked is left
+// for the next time, else it is waited for.
+func (s *Store) expire(ctx context.Context, st reservation.Stamp, due []dueHold, skip bool) (expired, error) {
+	var all expired
+	for len(due) > 0 {
+		n, lines := 0, 0
+		for n < len(due) && (n == 0 || lines+len(due[n].lines) <= sweepLines) {
+			lines += len(due[n].lines)
+			n++
+		}
+		batch := due[:n]
+		due = due[n:]
+		recs, err := s.expireBatch(ctx, st, batch, skip)
+		if err == nil {
+			all.expired = append(all.expired, recs...)
+			all.skipped += len(batch) - len(recs)
+			continue
+		}
+		if !alone(err) || ctx.Err() != nil {
+			return all, err
+		}
+		for _, d := range batch {
+			recs, err := s.expireBatch(ctx, st, []dueHold{d}, skip)
+			switch {
+			case err == nil:
+				all.expired = append(all.expired, recs...)
+				all.skipped += 1 - len(recs)
+			case alone(err) && ctx.Err() == nil:
+				all.skipped++
+				s.opts.Logger.ErrorContext(ctx, "a due hold cannot be expired", "reservation", d.id, "error", err)
+			default:
+				return all, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// alone tells whether the error of a batch may be one member's own: a broken row, or one that somebody holds.
+func alone(err error) bool {
+	var (
+		ce *reservation.CorruptError
+		ue *reservation.UnavailableError
+	)
+	return errors.As(err, &ce) || errors.As(err, &ue)
+}
+
+// expireBatch ends those of these holds that are due under their locks, and gives them.
+func (s *Store) expireBatch(ctx context.Context, st reservation.Stamp, batch []dueHold, skip bool) ([]reservation.Record, error) {
+	var buckets []reservation.Bucket
+	var ids []reservation.ID
+	lines := 0
+	for _, d := range batch {
+		buckets = append(buckets, bucketsOf(d.shop, d.lines)...)
+		ids = append(ids, d.id)
+		lines += len(d.lines)
+	}
+	lock := qLedgerLock
+	if skip {
+		lock = qLedgerTryLock
+	}
+	var done []reservation.Record
+	w := work{path: "expire", op: reservation.OpExpire, stamp: st, lines: lines}
+	err := s.write(ctx, w, func(ctx context.Context, t *tx) error {
+		done = nil
+		ls, err := lockLedgers(ctx, t, lock, buckets)
+		if err != nil {
+			return err
+		}
+		rows, err := dueRows(ctx, t, ids, ls)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		done, err = s.expireRows(ctx, t, rows)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.metrics.expired.Add(float64(len(done)))
+	return done, nil
+}
+
+// dueRows locks the reservations, passing over locked ones, and gives those that are still held and due and whose
+// ledger rows are all locked by us.
+func dueRows(ctx context.Context, t *tx, ids []reservation.ID, ls ledgers) ([]*row, error) {
+	var out []*row
+	err := each(ctx, t.conn, func(rows *sql.Rows) error {
+		r, err := scanRow(rows)
+		if err != nil {
+			return err
+		}
+		if r.State != reservation.Held || r.ExpiresAt.After(r.at) {
+			return nil
+		}
+		for _, b := range r.buckets() {
+			if l := ls.find(b); l == nil || !l.known {
+				return nil
+			}
+		}
+		out = append(out, r)
+		return nil
+	}, qRecordsTryLock, jsonHex(ids))
+	return out, err
+}
+
+// expireRows drops the lines of locked holds, raises unpooled and sets their state.
+func (s *Store) expireRows(ctx context.Context, t *tx, rows []*row) ([]reservation.Record, error) {
+	ids := make([]reservation.ID, len(rows))
+	sums := map[reservation.Bucket]int64{}
+	lines := int64(0)
+	done := make([]reservation.Record, len(rows))
+	for n, r := range rows {
+		ids[n] = r.ID
+		lines += int64(len(r.Lines))
+		for _, l := range r.Lines {
+			sums[l.Bucket(r.Shop)] += l.Quantity
+		}
+		done[n] = r.Record
+		done[n].State, done[n].ExpiredAt = reservation.Expired, t.now
+	}
+	moves := make([]move, 0, len(sums))
+	for b, q := range sums {
+		moves = append(moves, move{bucket: b, unpooled: q})
+	}
+	if err := s.moveLedgers(ctx, t, moves); err != nil {
+		return nil, err
+	}
+	list := jsonHex(ids)
+	if _, err := exec(ctx, t.conn, qRecordsExpire, list, t.now); err != nil {
+		return nil, err
+	}
+	s.step("record")
+	n, err := exec(ctx, t.conn, qLinesDeleteMany, list)
+	if err == nil && n != lines {
+		err = corrupt("%d due holds have %d live lines, their carts have %d (first: %s)", len(rows), n, lines, ids[0])
+	}
+	s.step("lines")
+	return done, err
+}
+
+// purge deletes final records past their retention. Records that carry a mark stay.
+func (s *Store) purge(ctx context.Context, st reservation.Stamp, limit int) (int, error) {
+	if limit <= 0 {
+		return 0, nil
+	}
+	purged := 0
+	w := work{path: "purge", op: reservation.OpExpire, stamp: st}
+	err := s.write(ctx, w, func(ctx context.Context, t *tx) error {
+		purged = 0
+		var ids []reservation.ID
+		err := each(ctx, t.conn, func(rows *sql.Rows) error {
+			var b []byte
+			if err := rows.Scan(&b); err != nil {
+				return asSQL(err)
+			}
+			ids = append(ids, reservation.ID(b))
+			return nil
+		}, qPurgeLock, limit)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		n, err := exec(ctx, t.conn, qPurge, jsonHex(ids))
+		purged = int(n)
+		return err
+	})
+	s.metrics.purged.Add(float64(purged))
+	return purged, err
+}

@@ -1,0 +1,265 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+const (
+	// defaultBudget bounds a call whose context has no deadline.
+	defaultBudget   = 10 * time.Second
+	rollbackTimeout = 500 * time.Millisecond
+	maxTries        = 40
+	linesPerLimit   = 250
+)
+
+// runner is what statements run on: a connection inside a transaction, or the whole pool for a lone read.
+type runner interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// tx is one open transaction.
+type tx struct {
+	conn  *sql.Conn
+	fence reservation.Fence
+	now   time.Time // MySQL's clock when the fence was read
+}
+
+// exec runs a statement and gives the number of rows it matched.
+func exec(ctx context.Context, r runner, query string, args ...any) (int64, error) {
+	res, err := r.ExecContext(ctx, query, args...)
+	if err != nil {
+		return 0, asSQL(err)
+	}
+	n, err := res.RowsAffected()
+	return n, asSQL(err)
+}
+
+// each runs a query and calls scan for every row.
+func each(ctx context.Context, r runner, scan func(*sql.Rows) error, query string, args ...any) error {
+	rows, err := r.QueryContext(ctx, query, args...)
+	if err != nil {
+		return asSQL(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return asSQL(rows.Err())
+}
+
+// work describes one write: what it is called in metrics, what it answers for, and how it is looked up when the
+// reply to its COMMIT was lost.
+type work struct {
+	path  string
+	op    reservation.Op
+	stamp reservation.Stamp
+	id    reservation.ID // whose row tells whether the write was committed; zero: the body's own locks tell
+	lines int
+}
+
+// write runs the body in a transaction of its own, again after a deadlock, a lock wait, a lost race or a lost
+// connection, inside the caller's deadline. The body starts from nothing each time. When the reply to a COMMIT was
+// lost, the row is looked up under its locks first, so that the next run of the body finds it or its absence
+// proven. An error of the domain that the body gives is given as it is; anything else is unavailable or unknown.
+func (s *Store) write(ctx context.Context, w work, body func(context.Context, *tx) error) error {
+	ctx, cancel := withBudget(ctx)
+	defer cancel()
+	began := s.opts.Now()
+	defer func() { s.metrics.duration.WithLabelValues(w.path).Observe(s.opts.Now().Sub(began).Seconds()) }()
+
+	var unknown error // the reply to a COMMIT that is not yet accounted for
+	for n := 1; ; n++ {
+		err := s.once(ctx, w, body)
+		var ce *commitError
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &ce):
+			unknown = err
+			s.metrics.retries.WithLabelValues("commit").Inc()
+			if proven, found := s.settle(ctx, w.id); proven && !found {
+				unknown = nil // it was not committed
+			}
+		case isAnswer(err):
+			var fe *reservation.FenceError
+			if unknown == nil || !errors.As(err, &fe) {
+				return err
+			}
+			// The fence is read before the locks, so this says nothing of the commit.
+			return s.outcomeUnknown(w, errors.Join(unknown, err))
+		default:
+			reason := retryReason(err)
+			if reason == "" {
+				if unknown != nil {
+					return s.outcomeUnknown(w, errors.Join(unknown, err))
+				}
+				return unavailable(err)
+			}
+			s.metrics.retries.WithLabelValues(reason).Inc()
+		}
+		if n < maxTries && pause(ctx, n) {
+			continue
+		}
+		if unknown != nil {
+			return s.outcomeUnknown(w, ended(ctx, unknown))
+		}
+		return unavailable(ended(ctx, err))
+	}
+}
+
+func (s *Store) outcomeUnknown(w work, cause error) error {
+	s.metrics.unknown.WithLabelValues(w.path).Inc()
+	return &reservation.UnknownOutcomeError{Store: reservation.MySQL, Op: w.op, Cause: cause}
+}
+
+// settle waits until no transaction that wrote this reservation's row is open any more: whatever a read finds from
+// then on is final. It is not fenced, since it changes nothing. Not proven: it did not get that far.
+func (s *Store) settle(ctx context.Context, id reservation.ID) (proven, found bool) {
+	if id == (reservation.ID{}) {
+		return false, false
+	}
+	for n := 1; n < maxTries; n++ {
+		err := s.inTx(ctx, s.opts.LockWait+s.opts.WriteTimeout, qIsolateRC, qStart, func(ctx context.Context, t *tx) error {
+			found = false
+			return each(ctx, t.conn, func(*sql.Rows) error {
+				found = true
+				return nil
+			}, qSettle, id[:])
+		})
+		var ce *commitError
+		if err == nil || errors.As(err, &ce) {
+			return true, found // the look-up was had; its own COMMIT changes nothing
+		}
+		if !pause(ctx, n) {
+			return false, false
+		}
+	}
+	return false, false
+}
+
+// once is one attempt: fence first, then the body.
+func (s *Store) once(ctx context.Context, w work, body func(context.Context, *tx) error) error {
+	limit := s.opts.WriteTimeout * time.Duration(1+w.lines/linesPerLimit)
+	return s.inTx(ctx, limit, qIsolateRC, qStart, func(ctx context.Context, t *tx) error {
+		fence, now, err := s.readFence(ctx, t.conn, qFenceShare)
+		if err != nil {
+			return err
+		}
+		if err := reservation.CheckFence(reservation.MySQL, w.stamp, fence); err != nil {
+			return err
+		}
+		t.fence, t.now = fence, now
+		return body(ctx, t)
+	})
+}
+
+// inTx runs the body between START TRANSACTION and COMMIT on one connection. COMMIT is a statement of ours and not
+// sql.Tx.Commit, because that takes no context: against a server that hangs it would hold the caller for ever. For
+// the same reason the isolation level is set by the statement that BeginTx would send. The transaction always ends
+// here; a connection on which ROLLBACK fails is thrown away, so none goes back with a transaction open.
+func (s *Store) inTx(ctx context.Context, limit time.Duration, isolate, start string, body func(context.Context, *tx) error) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTimeLimit)
+	defer cancel()
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return s.limited(ctx, asSQL(err))
+	}
+	committed := false
+	defer func() {
+		if !committed {
+			rollback(ctx, conn)
+		}
+		_ = conn.Close() // gives it back; a broken one is dropped
+	}()
+	t := &tx{conn: conn}
+	for _, q := range []string{isolate, start} {
+		if _, err := exec(ctx, conn, q); err != nil {
+			return s.limited(ctx, err)
+		}
+	}
+	if err := body(ctx, t); err != nil {
+		return s.limited(ctx, err)
+	}
+	s.step("commit")
+	if err := ctx.Err(); err != nil {
+		return s.limited(ctx, asSQL(err)) // not sent
+	}
+	if _, err := conn.ExecContext(ctx, qCommit); err != nil {
+		return &commitError{err}
+	}
+	committed = true
+	s.step("committed")
+	return nil
+}
+
+// limited names the transaction's own time limit as the reason where it was that.
+func (s *Store) limited(ctx context.Context, err error) error {
+	if ctx.Err() != nil && !isAnswer(err) && errors.Is(context.Cause(ctx), errTimeLimit) {
+		return asSQL(errors.Join(errTimeLimit, err))
+	}
+	return err
+}
+
+// rollback ends the transaction, or the connection if that cannot be done.
+func rollback(ctx context.Context, conn *sql.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	if _, err := conn.ExecContext(ctx, qRollback); err != nil {
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+}
+
+// step calls the failpoint.
+func (s *Store) step(name string) {
+	if s.opts.Failpoint != nil {
+		s.opts.Failpoint(name)
+	}
+}
+
+// withBudget gives a call without a deadline one, so that every loop here ends.
+func withBudget(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, defaultBudget)
+}
+
+// pause waits a jittered moment that grows with n; false if the context ended first.
+func pause(ctx context.Context, n int) bool {
+	ceiling := min(time.Millisecond<<min(n, 6), 50*time.Millisecond)
+	t := time.NewTimer(rand.N(ceiling) + time.Millisecond/2)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// read runs a lone read, again if its connection was lost.
+func (s *Store) read(ctx context.Context, path string, body func(context.Context) error) error {
+	ctx, cancel := withBudget(ctx)
+	defer cancel()
+	began := s.opts.Now()
+	defer func() { s.metrics.duration.WithLabelValues(path).Observe(s.opts.Now().Sub(began).Seconds()) }()
+	for n := 1; ; n++ {
+		err := body(ctx)
+		if err == nil || isAnswer(err) {
+			return err
+		}
+		if retryReason(err) != "lost" || n >= maxTries || !pause(ctx, n) {
+			return unavailable(err)
+		}
+	}
+}
