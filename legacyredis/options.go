@@ -43,12 +43,18 @@ type Options struct {
 
 // The names of the failpoints, in the order in which an operation reaches them.
 const (
+	FailReserveBegun   = "reserve.begun"
+	FailReserveDone    = "reserve.done"
 	FailClaimPinned    = "claim.pinned"
 	FailClaimDeducted  = "claim.deducted"
 	FailClaimFinished  = "claim.finished"
-	FailAdjustPinned   = "adjust.pinned"
+	FailReleaseBegun   = "release.begun"
+	FailReleaseDone    = "release.done"
+	FailAdjustPinned   = "adjust.pinned" // of a negative adjustment
 	FailAdjustApplied  = "adjust.applied"
 	FailAdjustFinished = "adjust.finished"
+	FailSweepBegun     = "sweep.begun"
+	FailSweepDone      = "sweep.done"
 )
 
 const maxPodBytes = 64

@@ -12,10 +12,12 @@ func (s *Store) Release(ctx context.Context, st reservation.Stamp, shop int64, i
 	c := call{script: s.scripts.release, op: reservation.OpRelease, stamp: st, args: []any{
 		id.String(), strconv.FormatInt(shop, 10), token(),
 	}}
+	s.fail(FailReleaseBegun)
 	r, err := s.run(ctx, c)
 	if err != nil {
 		return reservation.ReleaseResult{}, err
 	}
+	s.fail(FailReleaseDone)
 	if r.status != "RELEASED" && r.status != "REPLAY" {
 		return reservation.ReleaseResult{}, strange(c, r)
 	}

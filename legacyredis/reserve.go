@@ -20,10 +20,12 @@ func (s *Store) Reserve(ctx context.Context, st reservation.Stamp, id reservatio
 		id.String(), strconv.FormatInt(req.Shop, 10), req.Key, hex.EncodeToString(req.Hash[:]),
 		micros(req.TTL), micros(s.retention), packLines(req.Lines),
 	}}
+	s.fail(FailReserveBegun)
 	r, err := s.run(ctx, c)
 	if err != nil {
 		return reservation.Result{}, err
 	}
+	s.fail(FailReserveDone)
 	switch r.status {
 	case "GRANTED", "REJECTED":
 		return s.decided(st, id, req, r)

@@ -34,6 +34,7 @@ func (s *Store) Sweep(ctx context.Context, st reservation.Stamp, limit int) (res
 	for i := range r.vals {
 		members[i] = r.text(i)
 	}
+	s.fail(FailSweepBegun)
 	w := sweep{store: s, stamp: st, token: token()}
 	w.res.More = len(members) == limit
 	for chunk := range slices.Chunk(members, finishBatch) {
@@ -64,7 +65,9 @@ func (w *sweep) chunk(ctx context.Context, members []string) error {
 			args: []any{m, micros(s.lease), w.token}}
 	}
 	var first error
-	for i, o := range s.runAll(ctx, calls) {
+	outcomes := s.runAll(ctx, calls)
+	s.fail(FailSweepDone)
+	for i, o := range outcomes {
 		err := o.err
 		if err == nil {
 			err = w.member(ctx, members[i], o.reply)
