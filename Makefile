@@ -67,7 +67,7 @@ verify: ## modules, vet, gofmt, generated code: what is committed is what the so
 	$(GO) mod verify
 	$(GO) mod tidy -diff
 	$(GO) vet ./...
-	@unformatted="$$(git ls-files -co --exclude-standard '*.go' | xargs -r ls -d 2>/dev/null | xargs -r gofmt -l)"; \
+	@unformatted="$$(find . -name '*.go' -not -path './.dev/*' -not -path '*/testdata/*' -print0 | xargs -0 gofmt -l)"; \
 	if [ -n "$$unformatted" ]; then echo "not gofmt-ed: $$unformatted"; exit 1; fi
 	@tools/generated
 

@@ -8,7 +8,7 @@ import (
 )
 
 var compilerPackages = packages{ //nolint:gochecknoglobals // a constant list
-	name: "cc", title: "a C compiler (about 60 MB)",
+	name: "cc", title: "a C compiler",
 	names: []string{"gcc", "libc6-dev"},
 	hint:  "install gcc and libc6-dev: Go's race detector is linked with them",
 }

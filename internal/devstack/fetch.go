@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -27,12 +28,12 @@ type packages struct {
 //nolint:gochecknoglobals // two constant lists
 var (
 	mysqlPackages = packages{
-		name: "mysql", title: "MySQL (about 65 MB)", suite: "unstable",
+		name: "mysql", title: "MySQL (65 MB)", suite: "unstable",
 		names: []string{"mysql-server-core", "mysql-client-core"},
 		hint:  "put a mysqld of MySQL 8.0.19 or later on PATH (MariaDB will not do), then try again",
 	}
 	redisPackages = packages{
-		name: "redis", title: "Redis (about 25 MB)",
+		name: "redis", title: "Redis",
 		names: []string{"redis-server"},
 		hint:  "put a redis-server 7.0 or later on PATH, then try again",
 	}
@@ -54,7 +55,11 @@ func fetch(ctx context.Context, dev string, p packages, why string, progress fun
 	}
 	progress(fmt.Sprintf("%s: fetching %s from Debian into %s", why, p.title, prefix))
 	began := time.Now()
-	if err := fetchInto(ctx, dev, prefix, p); err != nil {
+	err = fetchInto(ctx, dev, prefix, p)
+	if ctx.Err() != nil && err != nil {
+		return "", fmt.Errorf("devstack: fetching %s: %w", p.title, err)
+	}
+	if err != nil {
 		return "", &Error{"fetching " + p.title, fmt.Errorf("%s, and: %w", why, err), p.hint}
 	}
 	progress(fmt.Sprintf("fetched %s in %.0f s", p.name, time.Since(began).Seconds()))
@@ -199,10 +204,15 @@ func unpack(ctx context.Context, archives, into string) error {
 	return nil
 }
 
-// runTool runs a command to its end; its output is part of the error only.
+// runTool runs a command to its end; its output is part of the error only. The
+// command dies with this process, so that it does not work against the next
+// attempt.
 func runTool(ctx context.Context, name string, args ...string) error {
+	runtime.LockOSThread() // see launcher
+	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
+	cmd.SysProcAttr = dieWithParent()
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.CombinedOutput()
