@@ -45,12 +45,11 @@ func IsGood(code string) bool {
 }
 
 type csvReader struct {
-	name    string
-	r       *csv.Reader
-	at      [colCount]int // index of each column
-	rec     Recording
-	byNum   map[string]int // invoice number to its index
-	lastRow int
+	name  string
+	r     *csv.Reader
+	at    [colCount]int // index of each column
+	rec   Recording
+	byNum map[string]int // invoice number to its index
 }
 
 func readCSV(name string, r io.Reader) (Recording, error) {
@@ -90,8 +89,8 @@ func (c *csvReader) header() error {
 		if at < 0 {
 			return c.wrong(0, fmt.Sprintf("the header has no column %s: it needs %s", want, strings.Join(columns(), ",")))
 		}
-		if slices.Index(row[at+1:], want) >= 0 {
-			return c.wrong(at, fmt.Sprintf("the header has the column %s twice", want))
+		if again := slices.Index(row[at+1:], want); again >= 0 {
+			return c.wrong(at+1+again, fmt.Sprintf("the header has the column %s twice", want))
 		}
 		c.at[i] = at
 	}

@@ -22,17 +22,18 @@ type builder struct {
 // pending is an event before it has its place.
 type pending struct {
 	Event
-	order, nth, copy int
-	exact            bool
+	order, nth, copyNo int
+	exact              bool
 }
 
 // openCart is a cart that is still held, as far as the plan can tell.
 type openCart struct {
-	cart, order int
-	shop        int64
-	lines       map[[2]int64]int64
-	end         int // index of its claim or release in the queue; -1: left to expire
-	endAt       time.Time
+	cart  int
+	shop  int64
+	lines map[[2]int64]int64
+	ttl   time.Duration // unless it is left to expire
+	end   int           // index of its claim or release in the queue; -1: left to expire
+	endAt time.Time
 }
 
 // drawn gives a number from 0 to n-1 that depends on nothing but the words. It is the only chance there is.
@@ -53,8 +54,8 @@ const (
 	retriedOneIn  = 20
 )
 
-func fateOf(name string, copy int) Fate {
-	switch n := drawn(100, "fate", name, strconv.Itoa(copy)); {
+func fateOf(name string, copyNo int) Fate {
+	switch n := drawn(100, "fate", name, strconv.Itoa(copyNo)); {
 	case n < shareClaimed:
 		return FateClaim
 	case n < shareClaimed+shareReleased:
@@ -69,28 +70,28 @@ func retried(op reservation.Op, key string) bool {
 }
 
 // decidesAfter is how long a buyer thinks: half a minute to four minutes of recorded time.
-func decidesAfter(name string, copy int) time.Duration {
-	return time.Duration(30+drawn(211, "pays after", name, strconv.Itoa(copy))) * time.Second
+func decidesAfter(name string, copyNo int) time.Duration {
+	return time.Duration(30+drawn(211, "pays after", name, strconv.Itoa(copyNo))) * time.Second
 }
 
 // key gives the key of a copy. Copies append #N, all of them or none, so that no two can meet.
-func (b *builder) key(name string, copy int) string {
+func (b *builder) key(name string, copyNo int) string {
 	if b.opts.Repeat > 1 {
-		name += "#" + strconv.Itoa(copy)
+		name += "#" + strconv.Itoa(copyNo)
 	}
 	return b.opts.KeyPrefix + name
 }
 
 // lay puts one copy of all steps into the queue.
-func (b *builder) lay(copy int) error {
+func (b *builder) lay(copyNo int) error {
 	carts := make(map[string]int)
 	var open []openCart
 	for order, s := range b.steps {
-		at := pending{Event: Event{At: s.at, Attempt: 1, Cart: -1}, order: order, copy: copy, exact: s.exact}
+		at := pending{Event: Event{At: s.at, Attempt: 1, Cart: -1}, order: order, copyNo: copyNo, exact: s.exact}
 		id := strconv.FormatInt(s.shop, 10) + ":" + s.name
 		switch {
 		case s.cart != nil:
-			o := b.layCart(s, at, copy)
+			o := b.layCart(s, at)
 			carts[id] = o.cart
 			open = append(open, o)
 		case s.back != nil:
@@ -109,15 +110,15 @@ func (b *builder) lay(copy int) error {
 }
 
 // layCart reserves, and ends the cart by its fate unless the file says how it ends.
-func (b *builder) layCart(s step, at pending, copy int) openCart {
-	c := Cart{Shop: s.shop, Key: b.key(s.name, copy), Invoice: s.name, Copy: copy, Lines: s.cart, TTL: s.ttl, Fate: FateExpire}
+func (b *builder) layCart(s step, at pending) openCart {
+	c := Cart{Shop: s.shop, Key: b.key(s.name, at.copyNo), Invoice: s.name, Copy: at.copyNo, Lines: s.cart, TTL: s.ttl, Fate: FateExpire}
 	if !s.exact {
-		c.Fate = fateOf(s.name, copy)
+		c.Fate = fateOf(s.name, at.copyNo)
 	}
 	if c.Fate == FateExpire && !s.exact && b.opts.ExpireTTL > 0 {
 		c.TTL = b.opts.ExpireTTL
 	}
-	o := openCart{cart: len(b.plan.Carts), order: at.order, shop: s.shop, lines: make(map[[2]int64]int64, len(s.cart)), end: -1}
+	o := openCart{cart: len(b.plan.Carts), shop: s.shop, ttl: s.ttl, lines: make(map[[2]int64]int64, len(s.cart)), end: -1}
 	for _, l := range s.cart {
 		o.lines[[2]int64{l.Item, l.Group}] += l.Quantity
 	}
@@ -131,7 +132,7 @@ func (b *builder) layCart(s step, at pending, copy int) openCart {
 	if c.Fate == FateRelease {
 		at.Op = reservation.OpRelease
 	}
-	at.At = s.at.Add(decidesAfter(s.name, copy))
+	at.At = s.at.Add(decidesAfter(s.name, at.copyNo))
 	o.end, o.endAt = len(b.queue), at.At
 	b.queue = append(b.queue, at)
 	return o
@@ -176,8 +177,8 @@ func covers(rest, cart map[[2]int64]int64) bool {
 
 // releaseNow puts a release in the place of a cart's own ending.
 func (b *builder) releaseNow(o openCart, at pending) {
-	b.plan.Carts[o.cart].Fate = FateRelease
-	b.count(&b.plan.Recorded.Released, at.copy)
+	b.plan.Carts[o.cart].Fate, b.plan.Carts[o.cart].TTL = FateRelease, o.ttl
+	b.count(&b.plan.Recorded.Released, at.copyNo)
 	at.Op, at.Cart = reservation.OpRelease, o.cart
 	if o.end < 0 {
 		b.queue = append(b.queue, at)
@@ -187,19 +188,19 @@ func (b *builder) releaseNow(o openCart, at pending) {
 }
 
 // count counts for the first copy only: Recorded speaks of the recording.
-func (b *builder) count(n *int, copy int) {
-	if copy == 1 {
+func (b *builder) count(n *int, copyNo int) {
+	if copyNo == 1 {
 		*n++
 	}
 }
 
 func (b *builder) layAdjustment(a reservation.Adjustment, at pending) {
 	if a.Delta > 0 {
-		b.count(&b.plan.Recorded.Returns, at.copy)
+		b.count(&b.plan.Recorded.Returns, at.copyNo)
 	} else {
-		b.count(&b.plan.Recorded.WriteOffs, at.copy)
+		b.count(&b.plan.Recorded.WriteOffs, at.copyNo)
 	}
-	a.ID = b.key(a.ID, at.copy)
+	a.ID = b.key(a.ID, at.copyNo)
 	at.Op, at.Adjust = reservation.OpAdjust, a
 	b.queue = append(b.queue, at)
 }

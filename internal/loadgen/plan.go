@@ -156,8 +156,8 @@ func NewPlan(o PlanOptions, recs ...Recording) (Plan, error) {
 	if b.plan.Stock, err = stockFor(b.steps, b.opts); err != nil {
 		return Plan{}, err
 	}
-	for copy := 1; copy <= b.opts.Repeat; copy++ {
-		if err := b.lay(copy); err != nil {
+	for n := 1; n <= b.opts.Repeat; n++ {
+		if err := b.lay(n); err != nil {
 			return Plan{}, err
 		}
 	}
@@ -183,7 +183,7 @@ func distinctInvoices(recs []Recording) error {
 // finish sorts the events, adds the retries, links each cart's events, and checks the whole.
 func (b *builder) finish() (Plan, error) {
 	slices.SortStableFunc(b.queue, func(x, y pending) int {
-		return cmp.Or(x.At.Compare(y.At), cmp.Compare(x.order, y.order), cmp.Compare(x.nth, y.nth), cmp.Compare(x.copy, y.copy))
+		return cmp.Or(x.At.Compare(y.At), cmp.Compare(x.order, y.order), cmp.Compare(x.nth, y.nth), cmp.Compare(x.copyNo, y.copyNo))
 	})
 	last := make([]int, len(b.plan.Carts))
 	for i := range last {

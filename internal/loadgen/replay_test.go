@@ -52,28 +52,27 @@ func run(t testing.TB, p loadgen.Plan, m *model, o loadgen.Options) loadgen.Stat
 func TestScarceAndPlentyOnRecordedDays(t *testing.T) {
 	for _, day := range recordedDays(t) {
 		rec := readDay(t, day)
-		for _, repeat := range []int{1, 20} {
-			for _, clients := range []int{1, 32} {
-				t.Run(fmt.Sprintf("%s/repeat=%d/clients=%d", filepath.Base(day), repeat, clients), func(t *testing.T) {
-					o := loadgen.PlanOptions{Shop: 1, Repeat: repeat, Stock: loadgen.Scarce()}
-					p := mustPlan(t, o, rec)
-					s := run(t, p, newModel(p.Stock), loadgen.Options{Clients: clients})
-					share := 100 * float64(s.Carts.Rejected) / float64(s.Carts.Rejected+s.Carts.Granted)
-					t.Logf("scarce: %.1f%% of %d carts rejected", share, len(p.Carts))
-					if share < 20 || share > 60 {
-						t.Errorf("scarce: %.1f%% of carts rejected, want 20 to 60%%", share)
-					}
-					wholeRun(t, p, s)
+		for repeat, clients := range map[int]int{1: 1, 20: 32} {
+			t.Run(fmt.Sprintf("%s/repeat=%d/clients=%d", filepath.Base(day), repeat, clients), func(t *testing.T) {
+				t.Parallel()
+				o := loadgen.PlanOptions{Shop: 1, Repeat: repeat, Stock: loadgen.Scarce()}
+				p := mustPlan(t, o, rec)
+				s := run(t, p, newModel(p.Stock), loadgen.Options{Clients: clients})
+				share := 100 * float64(s.Carts.Rejected) / float64(s.Carts.Rejected+s.Carts.Granted)
+				t.Logf("scarce: %.1f%% of %d carts rejected", share, len(p.Carts))
+				if share < 20 || share > 60 {
+					t.Errorf("scarce: %.1f%% of carts rejected, want 20 to 60%%", share)
+				}
+				wholeRun(t, p, s)
 
-					o.Stock = loadgen.Plenty()
-					p = mustPlan(t, o, rec)
-					s = run(t, p, newModel(p.Stock), loadgen.Options{Clients: clients})
-					if s.Reserve.Rejected != 0 || s.Adjust.Refused != 0 || s.NotSent != 0 {
-						t.Errorf("plenty: %d rejected, %d write-offs refused, %d not sent; want none", s.Reserve.Rejected, s.Adjust.Refused, s.NotSent)
-					}
-					wholeRun(t, p, s)
-				})
-			}
+				o.Stock = loadgen.Plenty()
+				p = mustPlan(t, o, rec)
+				s = run(t, p, newModel(p.Stock), loadgen.Options{Clients: clients})
+				if s.Reserve.Rejected != 0 || s.Adjust.Refused != 0 || s.NotSent != 0 {
+					t.Errorf("plenty: %d rejected, %d write-offs refused, %d not sent; want none", s.Reserve.Rejected, s.Adjust.Refused, s.NotSent)
+				}
+				wholeRun(t, p, s)
+			})
 		}
 	}
 }

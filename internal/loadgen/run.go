@@ -113,7 +113,7 @@ func Run(ctx context.Context, p Plan, t Target, o Options) (Stats, error) {
 // call is one event on its way to a client.
 type call struct {
 	event int
-	due   time.Time
+	due   time.Time // zero: once a client has taken it
 }
 
 // cartState is what a cart's reserve was answered. The cart's events follow each other, so nobody else writes it.
@@ -148,7 +148,7 @@ func awaited(events []Event) map[int]chan struct{} {
 func (r *runner) dispatch(ctx context.Context, work chan<- call) error {
 	begun := time.Now()
 	for i := range r.plan.Events {
-		due := time.Now()
+		var due time.Time // zero: from when a client takes it, since waiting for a free one is no latency
 		switch {
 		case r.opts.Speed > 0:
 			due = begun.Add(time.Duration(float64(i) / r.opts.Speed * float64(time.Second)))
@@ -159,9 +159,6 @@ func (r *runner) dispatch(ctx context.Context, work chan<- call) error {
 			if err := r.opts.Pace(ctx); err != nil {
 				return fmt.Errorf("wait for the target to catch up: %w", err)
 			}
-			due = time.Time{} // from when a client takes it: waiting for a free one is no latency
-		default:
-			due = time.Time{}
 		}
 		select {
 		case work <- call{event: i, due: due}:

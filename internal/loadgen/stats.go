@@ -117,6 +117,11 @@ const maxSamples = 20
 func (r *runner) stats(took time.Duration) Stats {
 	s := Stats{Took: took, Answers: r.answers, Latency: make(map[string]Quantiles)}
 	hist := make(map[reservation.Op]*hdrhistogram.Histogram)
+	type call struct {
+		cart int
+		op   reservation.Op
+	}
+	first := make(map[call]*Answer, len(r.answers)) // to which retries are held
 	for i := range r.answers {
 		a := &r.answers[i]
 		switch {
@@ -128,8 +133,10 @@ func (r *runner) stats(took time.Duration) Stats {
 		}
 		s.count(a)
 		record(hist, a)
-		if e := r.plan.Events[i]; e.Attempt > 1 && e.After >= 0 {
-			s.compare(&r.answers[e.After], a)
+		if e := r.plan.Events[i]; e.Attempt > 1 && e.Cart >= 0 {
+			s.compare(first[call{e.Cart, a.Op}], a)
+		} else if e.Cart >= 0 && first[call{e.Cart, a.Op}] == nil {
+			first[call{e.Cart, a.Op}] = a
 		}
 	}
 	for op, h := range hist {
@@ -154,6 +161,7 @@ func (s *Stats) count(a *Answer) {
 		s.Release.add(a)
 	case reservation.OpAdjust:
 		s.Adjust.add(a)
+	default: // no plan holds another
 	}
 	if a.Err != nil && !expected(a) && len(s.Errors) < maxSamples {
 		s.Errors = append(s.Errors, fmt.Sprintf("%s %s: %v", a.Op, a.Key, a.Err))
@@ -239,7 +247,7 @@ func (s *Stats) countCarts(p Plan) {
 
 // compare holds a retry to the first answer. Where one of the two is unknown there is nothing to compare.
 func (s *Stats) compare(first, again *Answer) {
-	if first.Op != again.Op || !first.Sent || first.Decision == reservation.Undecided || again.Decision == reservation.Undecided {
+	if first == nil || first.Decision == reservation.Undecided || again.Decision == reservation.Undecided {
 		return
 	}
 	if first.Decision == again.Decision && first.ID == again.ID || len(s.Disagreements) >= maxSamples {
