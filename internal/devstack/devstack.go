@@ -105,7 +105,7 @@ func (s *Stack) Close() error {
 	s.mu.Unlock()
 	errs := make([]error, 0, len(servers)+1)
 	for _, srv := range servers {
-		errs = append(errs, srv.Kill())
+		errs = append(errs, srv.retire())
 	}
 	s.launch.close()
 	errs = append(errs, s.run.remove())
@@ -117,7 +117,7 @@ func (s *Stack) newServer(kind string) (*Server, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, errors.New("devstack: the stack is closed")
+		return nil, errClosed
 	}
 	s.count++
 	dir := filepath.Join(s.run.path, fmt.Sprintf("%s-%d", kind, s.count))

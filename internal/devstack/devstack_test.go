@@ -135,7 +135,10 @@ func TestTwoStacksAtOnceAndNothingLeftBehind(t *testing.T) {
 		t.Errorf("closing a disturbed b: %v", err)
 	}
 	if _, err := a.AddRedis(t.Context()); err == nil {
-		t.Error("a closed stack started a server")
+		t.Error("a closed stack started a further server")
+	}
+	if err := a.Redis.Start(t.Context()); err == nil {
+		t.Error("a closed stack started a server again")
 	}
 }
 

@@ -59,9 +59,8 @@ func (s *Stack) AddMySQL(ctx context.Context, args ...string) (*MySQL, error) {
 	return m, nil
 }
 
-// answers runs with the server's lock held.
 func (m *MySQL) answers(ctx context.Context, name string) error {
-	db, err := openMySQL(m.addr())
+	db, err := openMySQL(m.Addr())
 	if err != nil {
 		return err
 	}
@@ -73,9 +72,11 @@ func (m *MySQL) answers(ctx context.Context, name string) error {
 		return fmt.Errorf("devstack: %w", err)
 	}
 	if reported != name {
-		return fmt.Errorf("devstack: another MySQL listens on %s", m.addr())
+		return fmt.Errorf("devstack: another MySQL listens on %s", m.Addr())
 	}
-	m.Version = version
+	if m.Version == "" { // a restart changes nothing, and readers need no lock
+		m.Version = version
+	}
 	return nil
 }
 

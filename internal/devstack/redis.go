@@ -57,9 +57,8 @@ func (s *Stack) AddRedis(ctx context.Context, args ...string) (*Redis, error) {
 	return r, nil
 }
 
-// answers runs with the server's lock held.
 func (r *Redis) answers(ctx context.Context, pid int) error {
-	c := redis.NewClient(&redis.Options{Addr: r.addr(), MaxRetries: -1, PoolSize: 1, DialTimeout: time.Second, DialerRetries: 1})
+	c := redis.NewClient(&redis.Options{Addr: r.Addr(), MaxRetries: -1, PoolSize: 1, DialTimeout: time.Second, DialerRetries: 1})
 	defer c.Close()
 	// A server that is still loading answers INFO, but not GET.
 	if err := c.Get(ctx, "devstack").Err(); err != nil && err != redis.Nil { //nolint:errorlint // go-redis returns it bare
@@ -70,9 +69,11 @@ func (r *Redis) answers(ctx context.Context, pid int) error {
 		return fmt.Errorf("devstack: %w", err)
 	}
 	if infoField(info, "process_id") != strconv.Itoa(pid) {
-		return fmt.Errorf("devstack: another Redis listens on %s", r.addr())
+		return fmt.Errorf("devstack: another Redis listens on %s", r.Addr())
 	}
-	r.Version = infoField(info, "redis_version")
+	if r.Version == "" { // a restart changes nothing, and readers need no lock
+		r.Version = infoField(info, "redis_version")
+	}
 	return nil
 }
 

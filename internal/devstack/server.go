@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -22,7 +23,10 @@ const (
 	portAttempts = 20
 )
 
-var errPortTaken = errors.New("port taken")
+var (
+	errPortTaken = errors.New("port taken")
+	errClosed    = errors.New("devstack: the stack is closed")
+)
 
 // Server is one private server process with its data folder and port, both of
 // which it keeps across Stop, Kill and Restart.
@@ -37,9 +41,10 @@ type Server struct {
 	// a stranger on the same port is not ready.
 	ready func(ctx context.Context, pid int) error
 
-	mu   sync.Mutex // held through a whole start or stop
-	port int
-	proc *process
+	mu   sync.Mutex   // held through a whole start or stop
+	over bool         // the stack is closed
+	port atomic.Int64 // chosen once, kept ever after
+	proc atomic.Pointer[process]
 }
 
 // process is a started command that somebody waits for.
@@ -59,21 +64,23 @@ func (p *process) running() bool {
 
 // Addr is host and port on loopback.
 func (s *Server) Addr() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.addr()
+	return net.JoinHostPort("127.0.0.1", strconv.FormatInt(s.port.Load(), 10))
 }
 
-func (s *Server) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+// running is the process that runs, nil if none does.
+func (s *Server) running() *process {
+	if p := s.proc.Load(); p != nil && p.running() {
+		return p
+	}
+	return nil
+}
 
 // PID is the process id, 0 while the server is not running.
 func (s *Server) PID() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.proc == nil || !s.proc.running() {
-		return 0
+	if p := s.running(); p != nil {
+		return p.cmd.Process.Pid
 	}
-	return s.proc.cmd.Process.Pid
+	return 0
 }
 
 // Log is the path of the server's log file.
@@ -87,14 +94,17 @@ func (s *Server) DataDir() string { return filepath.Join(s.dir, "data") }
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.proc != nil && s.proc.running() {
+	if s.over {
+		return errClosed
+	}
+	if s.running() != nil {
 		return nil
 	}
 	return s.start(ctx)
 }
 
-// Stop shuts the server down in good order (SIGTERM, and SIGKILL if that takes
-// too long). A paused one is resumed first.
+// Stop shuts the server down in good order, a paused one too. One that takes
+// more than 20 s is killed, and that is an error.
 func (s *Server) Stop() error { return s.end(syscall.SIGTERM) }
 
 // Kill ends the server with SIGKILL, as a crash would.
@@ -116,12 +126,11 @@ func (s *Server) Restart(ctx context.Context) error {
 }
 
 func (s *Server) signal(sig syscall.Signal) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.proc == nil || !s.proc.running() {
+	p := s.running()
+	if p == nil {
 		return fmt.Errorf("devstack: %s is not running", s.name)
 	}
-	if err := s.proc.cmd.Process.Signal(sig); err != nil {
+	if err := p.cmd.Process.Signal(sig); err != nil {
 		return fmt.Errorf("devstack: %s: %w", s.name, err)
 	}
 	return nil
@@ -130,26 +139,39 @@ func (s *Server) signal(sig syscall.Signal) error {
 func (s *Server) end(sig syscall.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.proc == nil || !s.proc.running() {
+	p := s.running()
+	if p == nil {
 		return nil
 	}
-	return s.proc.end(sig)
+	if !p.end(sig) {
+		return fmt.Errorf("devstack: %s did not end within %s and was killed", s.name, stopTimeout)
+	}
+	return nil
 }
 
-// end signals the process and waits until it is gone.
-func (p *process) end(sig syscall.Signal) error {
+// retire kills the server for good.
+func (s *Server) retire() error {
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	return s.Kill()
+}
+
+// end signals the process, waits until it is gone, and reports whether the
+// signal was enough.
+func (p *process) end(sig syscall.Signal) bool {
 	_ = p.cmd.Process.Signal(sig) // fails only if it has just ended by itself
 	_ = p.cmd.Process.Signal(syscall.SIGCONT)
 	timeout := time.NewTimer(stopTimeout)
 	defer timeout.Stop()
 	select {
 	case <-p.done:
-		return nil
+		return true
 	case <-timeout.C:
 	}
 	_ = p.cmd.Process.Kill()
 	<-p.done
-	return nil
+	return false
 }
 
 // start launches the server, on another port if the first one is taken in the
@@ -157,13 +179,15 @@ func (p *process) end(sig syscall.Signal) error {
 func (s *Server) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	keep := s.port != 0
+	keep := s.port.Load() != 0
 	var err error
 	for range portAttempts {
 		if !keep {
-			if s.port, err = freePort(); err != nil {
+			port, err := freePort()
+			if err != nil {
 				return err
 			}
+			s.port.Store(int64(port))
 		}
 		if err = s.launchOnce(ctx); !errors.Is(err, errPortTaken) {
 			return err
@@ -183,7 +207,7 @@ func (s *Server) launchOnce(ctx context.Context) error {
 		return fmt.Errorf("devstack: %w", err)
 	}
 	defer out.Close()
-	path, args := s.command(s.port)
+	path, args := s.command(int(s.port.Load()))
 	cmd := exec.Command(path, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, out, out
 	if err := s.launch.start(cmd); err != nil {
@@ -195,10 +219,10 @@ func (s *Server) launchOnce(ctx context.Context) error {
 		close(p.done)
 	}()
 	if err := s.awaitReady(ctx, p, logged); err != nil {
-		_ = p.end(syscall.SIGKILL)
+		p.end(syscall.SIGKILL)
 		return err
 	}
-	s.proc = p
+	s.proc.Store(p)
 	return nil
 }
 
@@ -224,7 +248,7 @@ func (s *Server) startFailure(cause error, logged int64) error {
 	text := tail(s.Log(), logged, 15)
 	for _, sign := range []string{"Address already in use", "another mysqld server running on port"} {
 		if strings.Contains(text, sign) {
-			return fmt.Errorf("devstack: starting %s on %s: %w", s.name, s.addr(), errPortTaken)
+			return fmt.Errorf("devstack: starting %s on %s: %w", s.name, s.Addr(), errPortTaken)
 		}
 	}
 	return &Error{

@@ -143,11 +143,11 @@ func TestStartTakesAnotherPortWhenOneIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A port that is kept is waited for; taken for good, it is an error.
-	r.port = taken.Addr().(*net.TCPAddr).Port
+	r.port.Store(int64(taken.Addr().(*net.TCPAddr).Port))
 	if err := r.launchOnce(t.Context()); !errors.Is(err, errPortTaken) {
 		t.Errorf("a taken port: %v", err)
 	}
-	r.port = 0
+	r.port.Store(0)
 	if err := r.Start(t.Context()); err != nil {
 		t.Error(err)
 	}
