@@ -163,7 +163,7 @@ func (e *Engine) compared(s *Span, at time.Time) {
 	if !s.pair.Replayed {
 		e.tally.add(s.pair.Op, kindFirst, s.pair.Truth.Decision.String(), 1)
 	}
-	e.tally.latency(&s.pair)
+	e.tally.latency(s)
 	if verdict == Match {
 		e.live.remove(s)
 		return

@@ -24,6 +24,8 @@ type Span struct {
 	decided  bool
 	finished bool // compared or gap
 	gap      bool
+	// overtaken: a later step of the reservation was there first, so the mirror's time says nothing of its speed.
+	overtaken bool
 	// mirrorFrom and mirrorTo bound when the mirror took the operation's effect. A zero mirrorTo is "not yet".
 	mirrorFrom, mirrorTo time.Time
 
@@ -90,12 +92,13 @@ func (s *Span) Compare(j reservation.Judgement) {
 		return
 	}
 	now := s.engine.now()
-	if s.pair.Mirror.Began.IsZero() { // the operation's own protocol wrote both
+	switch {
+	case s.pair.Mirror.Began.IsZero(): // the operation's own protocol wrote both
 		s.pair.Mirror.Began = s.pair.Truth.Began
-		s.mirrorFrom = s.pair.Truth.Began
-	} else if !j.Overtaken {
-		s.mirrorFrom = s.pair.Mirror.Began
+	case j.Overtaken: // a later step stored and judged it, at some time since the answer
+		s.pair.Mirror.Began, s.overtaken = s.pair.Truth.Ended, true
 	}
+	s.mirrorFrom = s.pair.Mirror.Began
 	s.pair.Mirror.Ended = now
 	s.pair.Mirror.Decision, s.pair.Mirror.State = j.Decision, j.State
 	s.pair.Mirror.Record, s.pair.Mirror.Levels = j.Record, j.Levels

@@ -59,8 +59,9 @@ func newCounts() *counts {
 func (c *counts) add(op reservation.Op, k kind, name string, n int64) { c.n[cell{op, k, name}] += n }
 
 // latency notes both sides' times of a first reserve, the one operation that both carry out whole.
-func (c *counts) latency(p *Pair) {
-	if p.Op != reservation.OpReserve || p.Replayed {
+func (c *counts) latency(s *Span) {
+	p := &s.pair
+	if p.Op != reservation.OpReserve || p.Replayed || s.overtaken {
 		return
 	}
 	top := time.Minute.Microseconds()

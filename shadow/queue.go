@@ -42,7 +42,8 @@ type Options struct {
 	Capacity int
 	// Workers is the mirror's budget of goroutines, and so of connections. Default 8.
 	Workers int
-	// Deadline is how long the mirror may take over one operation. Default 2 s.
+	// Deadline is how long the mirror may take over one operation, and as long again for every 250 lines of its
+	// cart. Default 2 s.
 	Deadline time.Duration
 	// BreakerFailures in a row open the breaker. Default 5.
 	BreakerFailures uint32
@@ -221,7 +222,7 @@ func (q *Queue) mirror(j Job) (judgement reservation.Judgement, err error) {
 			err = fmt.Errorf("%w: %v", ErrPanic, p)
 		}
 	}()
-	ctx, cancel := context.WithTimeoutCause(q.base, q.opt.Deadline, context.DeadlineExceeded)
+	ctx, cancel := context.WithTimeoutCause(q.base, q.deadline(j.Op), context.DeadlineExceeded)
 	defer cancel()
 	judgement, err = q.opt.Mirror.Mirror(ctx, j.Stamp, j.Op)
 	if err != nil && q.base.Err() != nil {
@@ -231,6 +232,14 @@ func (q *Queue) mirror(j Job) (judgement reservation.Judgement, err error) {
 		return judgement, fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 	}
 	return judgement, err
+}
+
+// linesPerDeadline is how many lines a cart may have before it gets a second deadline's time, and so on: the work
+// grows with the lines, and a wholesale cart has hundreds.
+const linesPerDeadline = 250
+
+func (q *Queue) deadline(op reservation.MirrorOp) time.Duration {
+	return q.opt.Deadline * time.Duration(1+len(op.Record.Lines)/linesPerDeadline)
 }
 
 // Depth is the number of operations that wait or are under way.

@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, s streams, getenv func(string) (str
 
 func newRootCmd(a *app) *cobra.Command {
 	root := newGroupCmd(a, "twinhold", "Move a live reservation service from Redis counters to a MySQL unit pool, without a cut-over day")
-	root.Example = "  twinhold config check --config twinhold.yaml"
+	root.Example = "  twinhold demo\n  twinhold devstack --write twinhold.yaml\n  twinhold config check --config twinhold.yaml"
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.CompletionOptions.HiddenDefaultCmd = true
@@ -54,7 +54,9 @@ func newRootCmd(a *app) *cobra.Command {
 	root.PersistentFlags().StringVar(&a.configPath, "config", "twinhold.yaml", "the configuration `FILE`")
 	root.PersistentFlags().Var(&a.format, "format", "how results are printed: `text|json`")
 	root.AddCommand(
-		newConfigCmd(a),
+		newDemoCmd(a), newReplayCmd(a), newDevstackCmd(a),
+		newConfigCmd(a), newMigrateCmd(a), newDoctorCmd(a),
+		newReserveCmd(a), newClaimCmd(a), newReleaseCmd(a), newGetCmd(a), newStockCmd(a),
 	)
 	return root
 }

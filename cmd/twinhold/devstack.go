@@ -53,7 +53,7 @@ func (a *app) devstack(ctx context.Context, f devstackFlags) (err error) {
 	}
 	defer func() { err = errors.Join(err, pods.Close()) }()
 	if f.write != "" {
-		if err := writeFile(f.write, pods.YAML); err != nil {
+		if err := writeWhole(f.write, pods.YAML); err != nil {
 			return &exitError{code: exitFailed, err: err, hint: "name a file in a folder that you may write to"}
 		}
 	}
@@ -87,8 +87,8 @@ func (a *app) printDevstack(f devstackFlags, pods *devpods.Pods) error {
 	return nil
 }
 
-// writeFile writes whole or not at all, readable by its owner only: a configuration may hold passwords.
-func writeFile(name string, data []byte) error {
+// writeWhole writes whole or not at all, readable by its owner only: a configuration may hold passwords.
+func writeWhole(name string, data []byte) error {
 	tmp := name + ".tmp"
 	if err := os.WriteFile(tmp, data, 0o600); err != nil {
 		return fmt.Errorf("write the configuration: %w", err)

@@ -90,18 +90,27 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Set, error) {
 	return s, nil
 }
 
+// OpenStores makes the two stores of a pod without a router, and without asking them anything. Close the pod.
+func OpenStores(ctx context.Context, cfg *config.Config, pc config.Pod) (*Pod, error) {
+	p := &Pod{Config: pc}
+	if err := p.openStores(ctx, cfg, Options{Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()}); err != nil {
+		return nil, errors.Join(err, p.Close(ctx))
+	}
+	return p, nil
+}
+
 func openPod(ctx context.Context, cfg *config.Config, pc config.Pod, opt Options) (*Pod, error) {
 	p := &Pod{Config: pc, settle: cfg.Tuning.Settle, grace: cfg.Tuning.Sweep.Grace, log: opt.Logger}
 	if err := p.openStores(ctx, cfg, opt); err != nil {
-		return nil, errors.Join(err, p.close(ctx))
+		return nil, errors.Join(err, p.Close(ctx))
 	}
 	stamp, err := router.EnsureFences(ctx, pc.ID, pc.DeclaredStage(), p.Redis, p.MySQL)
 	if err != nil {
-		return nil, errors.Join(err, p.close(ctx))
+		return nil, errors.Join(err, p.Close(ctx))
 	}
 	p.Router, err = router.NewPod(p.routerOptions(cfg, stamp, opt))
 	if err != nil {
-		return nil, errors.Join(err, p.close(ctx))
+		return nil, errors.Join(err, p.Close(ctx))
 	}
 	return p, nil
 }
@@ -160,12 +169,13 @@ func (p *Pod) routerOptions(cfg *config.Config, stamp reservation.Stamp, opt Opt
 func (s *Set) Close(ctx context.Context) error {
 	errs := make([]error, 0, len(s.Pods))
 	for _, p := range s.Pods {
-		errs = append(errs, p.close(ctx))
+		errs = append(errs, p.Close(ctx))
 	}
 	return errors.Join(errs...)
 }
 
-func (p *Pod) close(ctx context.Context) error {
+// Close stops the pod's router and closes its stores.
+func (p *Pod) Close(ctx context.Context) error {
 	var errs []error
 	if p.Router != nil {
 		errs = append(errs, p.Router.Close(ctx))

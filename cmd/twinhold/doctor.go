@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twinhold/twinhold/config"
+	"github.com/twinhold/twinhold/internal/podset"
+)
+
+func newDoctorCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor",
+		Short: "Check each store against what the design assumes",
+		Long: "Asks every pod's MySQL and Redis how they are set up: version and SKIP LOCKED, binlog_format ROW, noeviction,\n" +
+			"appendonly, clocks, schema, fence. It changes nothing. Exit 0: all is well, warnings at most. Exit 2: something\n" +
+			"has to be mended, and it says how.",
+		Example: "  twinhold doctor --config twinhold.yaml",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context()) },
+	}
+}
+
+// doctorTimeout bounds the questions to one store.
+const doctorTimeout = 5 * time.Second
+
+type doctorFinding struct {
+	Pod   string `json:"pod"`
+	Store string `json:"store"`
+	Check string `json:"check"`
+	// Result is ok, warning or failure.
+	Result string `json:"result"`
+	Found  string `json:"found"`
+	Fix    string `json:"fix,omitempty"`
+}
+
+type doctorAnswer struct {
+	OK       bool            `json:"ok"`
+	Findings []doctorFinding `json:"findings"`
+}
+
+const (
+	resultOK      = "ok"
+	resultFailure = "failure"
+)
+
+func (a *app) doctor(ctx context.Context) error {
+	cfg, err := a.loadConfig()
+	if err != nil {
+		return err
+	}
+	ans := doctorAnswer{OK: true, Findings: []doctorFinding{}}
+	for _, pc := range cfg.Pods {
+		ans.Findings = append(ans.Findings, examinePod(ctx, cfg, pc)...)
+	}
+	failures := 0
+	for _, f := range ans.Findings {
+		if f.Result == resultFailure {
+			failures++
+		}
+	}
+	ans.OK = failures == 0
+	if err := a.show(ans); err != nil {
+		return err
+	}
+	if !ans.OK {
+		return &exitError{code: exitRefused, err: fmt.Errorf("%s", plural(failures, "failure")), hint: "mend what is listed, then run doctor again"}
+	}
+	return nil
+}
+
+// examinePod asks both stores of a pod. A store that cannot be asked is a finding.
+func examinePod(ctx context.Context, cfg *config.Config, pc config.Pod) []doctorFinding {
+	p, err := podset.OpenStores(ctx, cfg, pc)
+	if err != nil {
+		return []doctorFinding{{Pod: pc.ID, Store: "both", Check: "open", Result: resultFailure, Found: err.Error(), Fix: "see twinhold config check"}}
+	}
+	defer func() { _ = p.Close(ctx) }()
+	return append(examineMySQL(ctx, p), examineRedis(ctx, p)...)
+}
+
+func examineMySQL(ctx context.Context, p *podset.Pod) []doctorFinding {
+	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	defer cancel()
+	found, err := p.MySQL.Check(ctx)
+	if err != nil {
+		return []doctorFinding{{Pod: p.Config.ID, Store: "mysql", Check: "answers", Result: resultFailure, Found: err.Error(), Fix: "is it running, and are address, user and password right?"}}
+	}
+	out := make([]doctorFinding, 0, len(found))
+	for _, f := range found {
+		d := doctorFinding{Pod: p.Config.ID, Store: "mysql", Check: f.Check, Result: resultOK, Found: f.Found, Fix: f.Hint}
+		if !f.OK {
+			d.Result = resultFailure
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+func examineRedis(ctx context.Context, p *podset.Pod) []doctorFinding {
+	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	defer cancel()
+	found, err := p.Redis.Check(ctx)
+	if err != nil {
+		return []doctorFinding{{Pod: p.Config.ID, Store: "redis", Check: "answers", Result: resultFailure, Found: err.Error(), Fix: "is it running, and are address, user and password right?"}}
+	}
+	out := make([]doctorFinding, 0, len(found)+1)
+	for _, f := range found {
+		out = append(out, doctorFinding{Pod: p.Config.ID, Store: "redis", Check: f.Name, Result: f.Severity.String(), Found: f.Found, Fix: f.Fix})
+	}
+	return append(out, redisFence(ctx, p))
+}
+
+func redisFence(ctx context.Context, p *podset.Pod) doctorFinding {
+	d := doctorFinding{Pod: p.Config.ID, Store: "redis", Check: "fence", Result: resultOK, Found: "none yet"}
+	f, err := p.Redis.ReadFence(ctx)
+	switch {
+	case err != nil:
+		d.Result, d.Found = resultFailure, err.Error()
+	case f.Epoch != 0:
+		d.Found = fmt.Sprintf("epoch %d, %s", f.Epoch, f.Stage)
+	}
+	return d
+}
+
+func (d doctorAnswer) text(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var errs []error
+	for _, f := range d.Findings {
+		_, err := fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", f.Result, f.Pod, f.Store, f.Check, f.Found)
+		errs = append(errs, err)
+		if f.Fix != "" && f.Result != resultOK {
+			_, err := fmt.Fprintf(tw, "\t\t\t\t-> %s\n", f.Fix)
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(append(errs, tw.Flush())...); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
