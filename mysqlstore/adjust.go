@@ -49,7 +49,7 @@ func (s *Store) adjust(ctx context.Context, a *adjusting) (reservation.AdjustRes
 			return reservation.AdjustResult{}, err
 		case next.soldOut != nil:
 			return reservation.AdjustResult{}, &reservation.ShortError{
-				Bucket: adj.Bucket, Asked: -adj.Delta, Available: max(next.soldOut[0].available(), 0),
+				Bucket: adj.Bucket, Asked: -adj.Delta, Available: next.soldOut[0].available(),
 			}
 		}
 		s.metrics.busy.WithLabelValues("adjust").Inc()
@@ -172,7 +172,7 @@ func (a *adjusting) store(ctx context.Context, t *tx, l level, unpooled int64, u
 	}
 	id := []byte(a.adj.ID)
 	_, err := exec(ctx, t.conn, qEntryAdjust, l.bucket.Shop, l.bucket.Item, l.bucket.Group, id, id, a.adj.Delta, a.res.Forced, t.now)
-	a.s.step("entries")
+	a.s.step(t, "entries")
 	a.res.Figures = reservation.Figures{Bucket: l.bucket, OnHand: l.onHand + a.adj.Delta, Version: l.version + 1}
 	return err
 }

@@ -212,7 +212,7 @@ func (s *Store) claimed(t *tx, r *row) {
 
 func (s *Store) insertEntries(ctx context.Context, t *tx, r *row) error {
 	_, err := exec(ctx, t.conn, qEntriesClaim, r.ID[:], r.ClaimedAt, jsonLines(r.Shop, r.Lines, -1))
-	s.step("entries")
+	s.step(t, "entries")
 	return err
 }
 

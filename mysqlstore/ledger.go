@@ -99,7 +99,7 @@ func shortagesOf(lines []reservation.Line, ls []level) []reservation.Shortage {
 	var out []reservation.Shortage
 	for n, l := range lines {
 		if a := ls[n].available(); a < l.Quantity {
-			out = append(out, reservation.Shortage{Item: l.Item, Group: l.Group, Requested: l.Quantity, Available: max(a, 0)})
+			out = append(out, reservation.Shortage{Item: l.Item, Group: l.Group, Requested: l.Quantity, Available: a})
 		}
 	}
 	return out
@@ -121,7 +121,7 @@ func (s *Store) moveLedgers(ctx context.Context, t *tx, moves []move) error {
 	if err == nil && n != int64(len(moves)) {
 		err = corrupt("%d of %d ledger rows could be changed", n, len(moves))
 	}
-	s.step("ledger")
+	s.step(t, "ledger")
 	return err
 }
 

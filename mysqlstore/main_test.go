@@ -4,6 +4,10 @@ import (
 	"testing"
 
 	"github.com/twinhold/twinhold/internal/devstack/devtest"
+	"github.com/twinhold/twinhold/reservation/storetest"
 )
 
-func TestMain(m *testing.M) { devtest.Main(m, devtest.Needs{MySQL: true}) }
+func TestMain(m *testing.M) {
+	storetest.Child(openAgain)
+	devtest.Main(m, devtest.Needs{MySQL: true})
+}

@@ -40,8 +40,8 @@ type Options struct {
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
-	// Failpoint, if not nil, is called with the name of each step inside a write transaction. Tests end the process
-	// there.
+	// Failpoint, if not nil, is called with the name of each step inside a write transaction: "claim.ledger",
+	// "claim.commit" (before it), "claim.committed". Tests end the process there.
 	Failpoint func(step string)
 	// Now is the process's clock. It measures durations only: what is due or late is judged by MySQL's.
 	Now func() time.Time

@@ -126,7 +126,7 @@ func (s *Store) insertRecord(ctx context.Context, t *tx, rec reservation.Record,
 	if err != nil {
 		return err
 	}
-	s.step("record")
+	s.step(t, "record")
 	if !rec.State.TakesUnits() {
 		return nil
 	}
@@ -145,13 +145,13 @@ func (s *Store) updateRecord(ctx context.Context, t *tx, r *row) error {
 	if err == nil && n != 1 {
 		err = errRace
 	}
-	s.step("record")
+	s.step(t, "record")
 	return err
 }
 
 func (s *Store) insertLines(ctx context.Context, t *tx, shop int64, id reservation.ID, lines []reservation.Line) error {
 	_, err := exec(ctx, t.conn, qLinesInsert, id[:], jsonLines(shop, lines, 1))
-	s.step("lines")
+	s.step(t, "lines")
 	return err
 }
 
@@ -161,7 +161,7 @@ func (s *Store) deleteLines(ctx context.Context, t *tx, r *row) error {
 	if err == nil && n != int64(len(r.Lines)) {
 		err = corrupt("reservation %s is %s and has %d live lines, its cart has %d", r.ID, r.State, n, len(r.Lines))
 	}
-	s.step("lines")
+	s.step(t, "lines")
 	return err
 }
 

@@ -138,7 +138,7 @@ func (s *Store) refillNow(ctx context.Context, st reservation.Stamp, b reservati
 		if err == nil && added != int64(len(missing)) {
 			err = corrupt("refill of %s inserted %d of %d units", b, added, len(missing))
 		}
-		s.step("refill")
+		s.step(t, "units")
 		return err
 	})
 	var uo *reservation.UnknownOutcomeError

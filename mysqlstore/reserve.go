@@ -74,14 +74,14 @@ type reserving struct {
 	req    reservation.Request
 	levels []level // not nil: sold out, as read without locks
 	res    reservation.Result
-	mine   bool // an earlier attempt of this call may have stored the record
+	again  bool // an earlier attempt of this call came as far as storing the record, or met somebody's
 }
 
 func (a *reserving) try(ctx context.Context) error {
 	w := work{path: "reserve", op: reservation.OpReserve, stamp: a.st, id: a.id, lines: len(a.req.Lines)}
 	first := true
 	return a.s.write(ctx, w, func(ctx context.Context, t *tx) error {
-		a.mine = a.mine || !first
+		a.again = a.again || !first
 		first = false
 		replayed, err := a.replay(ctx, t)
 		if err != nil || replayed {
@@ -103,6 +103,8 @@ func (a *reserving) replay(ctx context.Context, t *tx) (bool, error) {
 	switch {
 	case err != nil:
 		return false, err
+	case old == nil && a.again:
+		return false, a.idFree(ctx, t)
 	case old == nil:
 		return false, nil
 	case old.purged():
@@ -110,8 +112,17 @@ func (a *reserving) replay(ctx context.Context, t *tx) (bool, error) {
 	case old.Hash != a.req.Hash:
 		return false, reservation.ErrKeyConflict
 	}
-	a.res = reservation.Result{Record: old.Record, Replayed: old.ID != a.id || !a.mine}
+	a.res = reservation.Result{Record: old.Record, Replayed: old.ID != a.id || !a.again}
 	return true, nil
+}
+
+// idFree refuses an id that a reservation under another key has: whoever made it up twice has to make another.
+func (a *reserving) idFree(ctx context.Context, t *tx) error {
+	other, err := rowByID(ctx, t.conn, qRecord, a.id)
+	if err == nil && other != nil {
+		err = reservation.ErrKeyConflict
+	}
+	return err
 }
 
 func (a *reserving) record(t *tx, outcome reservation.Decision, state reservation.State) reservation.Record {

@@ -65,9 +65,9 @@ func (s *Store) stockBatch(ctx context.Context, st reservation.Stamp, batch []re
 		if _, err := exec(ctx, t.conn, qLedgerInsert, list); err != nil {
 			return err
 		}
-		s.step("ledger")
+		s.step(t, "ledger")
 		_, err = exec(ctx, t.conn, qEntriesStock, t.now, list)
-		s.step("entries")
+		s.step(t, "entries")
 		return err
 	})
 	if err != nil {

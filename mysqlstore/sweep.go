@@ -220,12 +220,12 @@ func (s *Store) expireRows(ctx context.Context, t *tx, rows []*row) ([]reservati
 	if _, err := exec(ctx, t.conn, qRecordsExpire, list, t.now); err != nil {
 		return nil, err
 	}
-	s.step("record")
+	s.step(t, "record")
 	n, err := exec(ctx, t.conn, qLinesDeleteMany, list)
 	if err == nil && n != lines {
 		err = corrupt("%d due holds have %d live lines, their carts have %d (first: %s)", len(rows), n, lines, ids[0])
 	}
-	s.step("lines")
+	s.step(t, "lines")
 	return done, err
 }
 

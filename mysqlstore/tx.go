@@ -28,6 +28,7 @@ type runner interface {
 // tx is one open transaction.
 type tx struct {
 	conn  *sql.Conn
+	path  string // what it is part of, for failpoints
 	fence reservation.Fence
 	now   time.Time // MySQL's clock when the fence was read
 }
@@ -158,7 +159,7 @@ func (s *Store) once(ctx context.Context, w work, body func(context.Context, *tx
 		if err := reservation.CheckFence(reservation.MySQL, w.stamp, fence); err != nil {
 			return err
 		}
-		t.fence, t.now = fence, now
+		t.path, t.fence, t.now = w.path, fence, now
 		return body(ctx, t)
 	})
 }
@@ -190,7 +191,7 @@ func (s *Store) inTx(ctx context.Context, limit time.Duration, isolate, start st
 	if err := body(ctx, t); err != nil {
 		return s.limited(ctx, err)
 	}
-	s.step("commit")
+	s.step(t, "commit")
 	if err := ctx.Err(); err != nil {
 		return s.limited(ctx, asSQL(err)) // not sent
 	}
@@ -198,7 +199,7 @@ func (s *Store) inTx(ctx context.Context, limit time.Duration, isolate, start st
 		return &commitError{err}
 	}
 	committed = true
-	s.step("committed")
+	s.step(t, "committed")
 	return nil
 }
 
@@ -219,10 +220,10 @@ func rollback(ctx context.Context, conn *sql.Conn) {
 	}
 }
 
-// step calls the failpoint.
-func (s *Store) step(name string) {
+// step calls the failpoint: "claim.ledger".
+func (s *Store) step(t *tx, name string) {
 	if s.opts.Failpoint != nil {
-		s.opts.Failpoint(name)
+		s.opts.Failpoint(t.path + "." + name)
 	}
 }
 

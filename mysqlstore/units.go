@@ -74,7 +74,7 @@ func (s *Store) deleteUnits(ctx context.Context, t *tx, units [][]int64) error {
 	if err == nil && n != int64(len(units)) {
 		err = corrupt("%d of %d locked units could be deleted", n, len(units))
 	}
-	s.step("units")
+	s.step(t, "units")
 	return err
 }
 
