@@ -311,6 +311,13 @@ func TestForcedAdjustmentIsAnException(t *testing.T) {
 	if r, _ := rep.Result("I1"); !rep.OK() || len(r.Exceptions) != 2 {
 		t.Errorf("a forced adjustment:\n%s", rep)
 	}
+	// What somebody added with force takes nothing away from what force explains.
+	w.mysql.Entries = append(w.mysql.Entries[:6:6],
+		reservation.Entry{Bucket: bucket(2), Kind: reservation.EntryAdjust, Adjustment: "fire", Delta: 4},
+		reservation.Entry{Bucket: bucket(2), Kind: reservation.EntryAdjust, Adjustment: "fire", Delta: -9})
+	if rep := w.check(); !rep.OK() {
+		t.Errorf("a forced adjustment after one that added:\n%s", rep)
+	}
 }
 
 func TestRedisAlone(t *testing.T) {

@@ -66,7 +66,8 @@ func (s *Store) look(req reservation.Request) ([]reservation.Level, []reservatio
 		}
 		levels = append(levels, reservation.Level{Bucket: l.Bucket(req.Shop), Available: b.available})
 		if b.available < l.Quantity {
-			short = append(short, reservation.Shortage{Item: l.Item, Group: l.Group, Requested: l.Quantity, Available: b.available})
+			// Where force took more than there was, a buyer is told of nothing, not of less than nothing.
+			short = append(short, reservation.Shortage{Item: l.Item, Group: l.Group, Requested: l.Quantity, Available: max(0, b.available)})
 		}
 	}
 	return levels, short, nil

@@ -224,6 +224,7 @@ func replayAfterEnd(e *env) {
 	e.stock(10)
 	claimed := e.reserve("claimed", line(1, 3))
 	e.claim(claimed.Record.ID, reservation.Claimed, false)
+	e.settle()
 	e.wantReplay(e.reserve("claimed", line(1, 3)), claimed.Record, reservation.Claimed)
 
 	expired := e.reserveFor(shortTTL, "expired", line(1, 2))

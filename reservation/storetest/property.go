@@ -98,6 +98,9 @@ type answer struct {
 }
 
 func fromRecord(rec reservation.Record) answer {
+	for i, s := range rec.Shortages {
+		rec.Shortages[i].Available = max(0, s.Available) // below zero, after force, is nothing available too
+	}
 	return answer{
 		ID: rec.ID, Outcome: rec.Outcome, State: rec.State, Late: rec.Late, Key: rec.Key,
 		Lines: rec.Lines, Shortages: rec.Shortages,
@@ -137,6 +140,7 @@ func (m *modelled) both(what string, op func(s reservation.Store) (answer, error
 
 func (m *modelled) reserveBoth(key string, ttl time.Duration, lines []reservation.Line) answer {
 	m.Helper()
+	m.settle() // a replay of a claimed one says claiming until its claim is finished
 	req, id := m.request(m.shop, key, ttl, lines...), m.id()
 	got := m.both(fmt.Sprintf("reserve %q of %v", key, req.Lines), func(s reservation.Store) (answer, error) {
 		ctx, cancel := m.ctx()
