@@ -85,6 +85,17 @@ func TestPlantedImports(t *testing.T) {
 	}
 }
 
+func TestOnlyATestApartSetsOneStoreAgainstTheOther(t *testing.T) {
+	t.Parallel()
+	for name, allowed := range map[string]bool{"legacyredis": false, "legacyredis_test": true} {
+		text := "package " + name + "\n\nimport _ \"" + module + "/mysqlstore\"\n"
+		found, err := Check(fstest.MapFS{"legacyredis/a_test.go": {Data: []byte(text)}}, module)
+		if err != nil || (len(found) == 0) != allowed {
+			t.Errorf("package %s: %v, %v", name, found, err)
+		}
+	}
+}
+
 func TestPlantedForeignImports(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
