@@ -45,6 +45,10 @@ race: test ## the same as test
 soak: ## the long tests too (up to 90 minutes)
 	$(ready) TWINHOLD_SOAK=1 $(GO) test -race -count=1 -timeout 90m -p 1 -v $(if $(RUN),-run '$(RUN)') $(PKG)
 
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME=10s each
+	tools/fuzz
+
 .PHONY: lint
 lint: $(LINT) ## golangci-lint (pinned, built once), gofumpt and the import direction included
 	$(LINT) run $(PKG)
