@@ -201,3 +201,8 @@ func broken(snap reservation.Snapshot) []error {
 	}
 	return errs
 }
+
+func (b *bench) until(what string, cond func() bool) {
+	b.t.Helper()
+	devtest.Until(b.t, what, cond)
+}
