@@ -197,10 +197,10 @@ func newGetCmd(a *app) *cobra.Command {
 			}
 			ans := bothAnswer[*recordAnswer]{}
 			var err error
-			if ans.Redis, ans.RedisError, err = readSide(p.Redis.Get, ctx, shop, id); err != nil {
+			if ans.Redis, ans.RedisError, err = readSide(ctx, p.Redis.Get, shop, id); err != nil {
 				return err
 			}
-			if ans.MySQL, ans.MySQLError, err = readSide(p.MySQL.Get, ctx, shop, id); err != nil {
+			if ans.MySQL, ans.MySQLError, err = readSide(ctx, p.MySQL.Get, shop, id); err != nil {
 				return err
 			}
 			return a.show(ans)
@@ -210,7 +210,7 @@ func newGetCmd(a *app) *cobra.Command {
 }
 
 // readSide reads one store's record; that it is not there, or that the store does not answer, is part of the picture.
-func readSide(get func(context.Context, int64, reservation.ID) (reservation.Record, error), ctx context.Context, shop int64, id reservation.ID) (*recordAnswer, string, error) {
+func readSide(ctx context.Context, get func(context.Context, int64, reservation.ID) (reservation.Record, error), shop int64, id reservation.ID) (*recordAnswer, string, error) {
 	rec, err := get(ctx, shop, id)
 	switch reservation.CodeOf(err) {
 	case reservation.CodeOK:
