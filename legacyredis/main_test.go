@@ -13,11 +13,16 @@ import (
 	"github.com/twinhold/twinhold/internal/devstack/devtest"
 	"github.com/twinhold/twinhold/legacyredis"
 	"github.com/twinhold/twinhold/reservation"
+	"github.com/twinhold/twinhold/reservation/storetest"
 )
 
 func TestMain(m *testing.M) {
-	if name := os.Getenv(childEnv); name != "" {
-		os.Exit(child(name)) // a process of a crash test: see crash_test.go
+	storetest.Child(openContractChild)
+	if order := os.Getenv(childEnv); order != "" {
+		os.Exit(child(order)) // a process of a crash test: see crash_test.go
+	}
+	if point := os.Getenv(pinChildEnv); point != "" {
+		os.Exit(pinChild(point))
 	}
 	devtest.Main(m, devtest.Needs{MySQL: true, Redis: true})
 }

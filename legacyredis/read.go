@@ -28,17 +28,22 @@ func (s *Store) Get(ctx context.Context, shop int64, id reservation.ID) (reserva
 	if err != nil {
 		return reservation.Record{}, err
 	}
+	return s.asSettled(ctx, rec.Record), nil
+}
+
+// asSettled shows a pinned record as what the ledger has made of it, where its last step here is still under way.
+// If the ledger does not answer, claiming is what is known.
+func (s *Store) asSettled(ctx context.Context, rec reservation.Record) reservation.Record {
 	if rec.State != reservation.Claiming {
-		return rec.Record, nil
+		return rec
 	}
-	// If the ledger does not answer, claiming is what is known.
-	if known, err := s.ledger.Lookup(ctx, shop, id); err == nil {
+	if known, err := s.ledger.Lookup(ctx, rec.Shop, rec.ID); err == nil {
 		switch known.State {
 		case reservation.Claimed, reservation.Refused, reservation.Released:
 			rec.State, rec.ClaimedAt, rec.ReleasedAt = known.State, known.ClaimedAt, known.ReleasedAt
 		}
 	}
-	return rec.Record, nil
+	return rec
 }
 
 // gone: past its retention a record is unknown, whether or not the purge has run; but a pin stays until it has ended.

@@ -2,6 +2,7 @@ package legacyredis
 
 import (
 	"context"
+	"errors"
 	"strconv"
 
 	"github.com/twinhold/twinhold/reservation"
@@ -14,6 +15,9 @@ func (s *Store) Release(ctx context.Context, st reservation.Stamp, shop int64, i
 	}}
 	s.fail(FailReleaseBegun)
 	r, err := s.run(ctx, c)
+	if errors.Is(err, reservation.ErrBusy) {
+		return reservation.ReleaseResult{}, s.pinned(ctx, shop, id)
+	}
 	if err != nil {
 		return reservation.ReleaseResult{}, err
 	}
@@ -26,4 +30,13 @@ func (s *Store) Release(ctx context.Context, st reservation.Stamp, shop int64, i
 		return reservation.ReleaseResult{}, err
 	}
 	return reservation.ReleaseResult{Record: rec.Record, Replayed: r.status == "REPLAY", WasExpired: r.text(1) == "1"}, nil
+}
+
+// pinned is the error of a release that met a pin: busy, unless the ledger has already settled the claim.
+func (s *Store) pinned(ctx context.Context, shop int64, id reservation.ID) error {
+	known, err := s.ledger.Lookup(ctx, shop, id)
+	if err == nil && (known.State == reservation.Claimed || known.State == reservation.Refused) {
+		return &reservation.ConflictError{Op: reservation.OpRelease, State: known.State}
+	}
+	return reservation.ErrBusy
 }

@@ -34,7 +34,7 @@ func (s *Store) Reserve(ctx context.Context, st reservation.Stamp, id reservatio
 		if err != nil {
 			return reservation.Result{}, err
 		}
-		return reservation.Result{Record: rec.Record, Levels: levels(rec.Shop, rec.Lines, rec.seen)}, nil
+		return reservation.Result{Record: s.asSettled(ctx, rec.Record), Levels: levels(rec.Shop, rec.Lines, rec.seen)}, nil
 	case "REPLAY":
 		first, err := reservation.ParseID(r.text(0))
 		if err != nil {
@@ -42,7 +42,10 @@ func (s *Store) Reserve(ctx context.Context, st reservation.Stamp, id reservatio
 				What: fmt.Sprintf("key index of shop %d holds %q, which is no id", req.Shop, r.text(0))}
 		}
 		rec, err := s.recordOf(first, r, 1)
-		return reservation.Result{Record: rec.Record, Replayed: true}, err
+		if err != nil {
+			return reservation.Result{}, err
+		}
+		return reservation.Result{Record: s.asSettled(ctx, rec.Record), Replayed: true}, nil
 	}
 	return reservation.Result{}, strange(c, r)
 }
