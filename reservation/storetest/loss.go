@@ -14,10 +14,15 @@ type Lossy struct {
 	Store reservation.Store
 	// Arm makes the store lose one reply to its next operation of this kind. fired tells how often it did.
 	Arm func(op reservation.Op, loss Loss) (fired func() int, err error)
+	// Places names the commits of operations that have several (a claim's pin, ledger and finish), in the store's own
+	// words. Each is lost in turn. Operations that are not listed have one, which has no name.
+	Places map[reservation.Op][]string
 }
 
 // Loss says which reply is lost, and how.
 type Loss struct {
+	// Place is one of the operation's Places; empty if it has one commit only.
+	Place string
 	// Committed: the server has carried the write out, and only the word of it is lost. Else the connection ends
 	// before the server has committed.
 	Committed bool
@@ -34,6 +39,9 @@ func (l Loss) String() string {
 	if l.Swallow {
 		how = "swallowed"
 	}
+	if l.Place != "" {
+		when = l.Place + "_" + when
+	}
 	return when + "_" + how
 }
 
@@ -46,17 +54,31 @@ func lossCases() []testCase {
 		for _, loss := range []Loss{{}, {Committed: true}, {Swallow: true}, {Committed: true, Swallow: true}} {
 			cases = append(cases, testCase{
 				name: fmt.Sprintf("%s_%s", op, loss), needs: LostReplies,
-				run: func(e *env) { lostReply(e, op, loss) },
+				run: func(e *env) { lostReplies(e, op, loss) },
 			})
 		}
 	}
 	return cases
 }
 
+// lostReplies loses the reply at each place that the operation has, each in a shop of its own.
+func lostReplies(e *env, op reservation.Op, loss Loss) {
+	lossy := e.h.Lossy(e.t)
+	places := lossy.Places[op]
+	if len(places) == 0 {
+		places = []string{""}
+	}
+	for i, place := range places {
+		at := *e
+		at.shop += int64(i)
+		loss.Place = place
+		at.lostReply(lossy, op, loss)
+	}
+}
+
 // lostReply: whatever the lossy store answers (the truth, or that the outcome is unknown), it is within the deadline,
 // and a retry with the same key or id leaves exactly one effect.
-func lostReply(e *env, op reservation.Op, loss Loss) {
-	lossy := e.h.Lossy(e.t)
+func (e *env) lostReply(lossy *Lossy, op reservation.Op, loss Loss) {
 	e.stock(10)
 	subject := e.subject(op)
 	fired, err := lossy.Arm(op, loss)
@@ -74,7 +96,7 @@ func lostReply(e *env, op reservation.Op, loss Loss) {
 		e.Fatalf("no reply was lost: the rule for %s %s never matched (the operation answered %v)", op, loss, err)
 	}
 	if err != nil && reservation.CodeOf(err) != reservation.CodeUnavailable {
-		e.Fatalf("%s with a lost reply: %v; that is neither the truth nor an unknown outcome", op, err)
+		e.Fatalf("%s %s with a lost reply: %v; that is neither the truth nor an unknown outcome", op, loss, err)
 	}
 	e.Logf("%s %s was answered: %v %v", op, loss, first, err)
 	second := e.again(subject)

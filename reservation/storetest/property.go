@@ -13,21 +13,18 @@ import (
 	"github.com/twinhold/twinhold/reservation/memstore"
 )
 
-func propertyCases() []testCase {
-	return []testCase{
-		{name: "random_operations_against_the_model", run: func(e *env) { againstModel(e) }},
-		{name: "random_operations_against_the_model_refuse", late: reservation.RefuseLate, run: func(e *env) { againstModel(e) }},
-	}
+// propertyCases are run under each policy, in parallel.
+func propertyCases(late reservation.LatePolicy) []testCase {
+	return []testCase{{name: "random_operations_against_the_model", late: late, run: againstModel}}
 }
 
-// opsPerCheck times rapid's 100 checks, under both policies, makes the 10,000 operations.
+// opsPerCheck times rapid's 100 checks, under each of the two policies, makes the 10,000 operations.
 const opsPerCheck = 50
 
 // againstModel carries the same random operations out on the store and on memstore, compares every answer and all
 // figures, and computes the invariants from the store's own tables at the end.
 func againstModel(e *env) {
-	var checks atomic.Int64
-	var ops atomic.Int64
+	var checks, ops atomic.Int64
 	rapid.Check(e.t, func(rt *rapid.T) {
 		at := *e
 		at.reporter, at.keys = rt, new(atomic.Int64)
@@ -49,7 +46,6 @@ type modelled struct {
 	clock *modelClock
 	ids   []reservation.ID
 	shops [2]int64 // the shop, and one that has nothing
-	// asked is what was asked under each key, so that a retry can be told from a conflict in the log.
 	items int64
 }
 

@@ -98,16 +98,16 @@ func retriedQuietly[R any](op func() (R, error)) (R, error) {
 	}
 }
 
-// atExpiry runs the functions at the very instant of the expiry, give or take.
-func (e *env) atExpiry(id reservation.ID, fns ...func()) {
+// atExpiry has a sweeper wait for the very instant of a hold's expiry, and the racers come just before, at, or just
+// after it.
+func (e *env) atExpiry(id reservation.ID, sweeper func(), racers ...func()) {
 	e.Helper()
-	instant := e.get(id).ExpiresAt
-	offset := time.Duration(rand.Int64N(int64(6*time.Millisecond))) - 4*time.Millisecond
-	wait := instant.Add(offset).Sub(e.now())
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	<-timer.C
-	together(fns...)
+	left := e.get(id).ExpiresAt.Sub(e.now())
+	offset := time.Duration(rand.Int64N(int64(8*time.Millisecond))) - 3*time.Millisecond
+	together(
+		func() { <-time.After(left - time.Millisecond); sweeper() },
+		func() { <-time.After(left + offset); together(racers...) },
+	)
 }
 
 // sweepUntilEnded sweeps until the reservation is no longer held, and tells whether a sweep expired it.
@@ -152,8 +152,8 @@ func releaseAgainstExpiry(e *env) {
 			releaseErr, sweepErr error
 		)
 		e.atExpiry(id,
-			func() { release, releaseErr = e.tryRelease(e.shop, id) },
 			func() { sweepErr = e.sweepUntilEnded(id, &told) },
+			func() { release, releaseErr = e.tryRelease(e.shop, id) },
 		)
 		if err := errors.Join(releaseErr, sweepErr); err != nil {
 			e.Fatalf("%v", err)
@@ -183,20 +183,21 @@ func claimAgainstExpiry(e *env, rival bool) {
 			won                          reservation.Result
 			claimErr, sweepErr, rivalErr error
 		)
-		fns := []func(){
-			func() { claim, claimErr = e.tryClaim(e.shop, id) },
-			func() { sweepErr = e.sweepUntilEnded(id, &told) },
-		}
+		racers := []func(){func() { claim, claimErr = e.tryClaim(e.shop, id) }}
 		rivalKey := e.key()
 		if rival {
-			fns = append(fns, func() { won, rivalErr = e.try(rivalKey, line(item, 4)) })
+			racers = append(racers, func() { won, rivalErr = e.try(rivalKey, line(item, 4)) })
 		}
-		e.atExpiry(id, fns...)
+		e.atExpiry(id, func() { sweepErr = e.sweepUntilEnded(id, &told) }, racers...)
 		if err := errors.Join(claimErr, sweepErr, rivalErr); err != nil {
 			e.Fatalf("%v", err)
 		}
 		rivalWon := won.Record.Outcome == reservation.Granted
-		tally[e.judgeClaimAtExpiry(id, item, claim, told.Load(), rivalWon)]++
+		how := e.judgeClaimAtExpiry(id, item, claim, told.Load(), rivalWon)
+		if told.Load() {
+			how += ", expired before"
+		}
+		tally[how]++
 	}
 	e.Logf("%v", tally)
 }

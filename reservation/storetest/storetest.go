@@ -129,7 +129,8 @@ func groups() []group {
 		{"I9", append(keyCases(), retentionCases()...)},
 		{"fence", fenceCases()},
 		{"refused", refusedCases()},
-		{"I1-I6", propertyCases()},
+		{"I1-I6", propertyCases(reservation.ForceLate)},
+		{"I1-I6_refuse", propertyCases(reservation.RefuseLate)},
 	}
 }
 
