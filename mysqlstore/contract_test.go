@@ -106,7 +106,7 @@ func lossy(t *testing.T, b *bench) *storetest.Lossy {
 	return &storetest.Lossy{
 		Store: far,
 		Arm: func(_ reservation.Op, loss storetest.Loss) (func() int, error) {
-			rule := faultproxy.Rule{Match: []byte("COMMIT"), When: faultproxy.Before, Times: 1}
+			rule := faultproxy.Rule{Match: []byte("conn_tag:commit "), When: faultproxy.Before, Times: 1}
 			if loss.Committed {
 				rule.When = faultproxy.After
 			}
@@ -122,7 +122,7 @@ func lossy(t *testing.T, b *bench) *storetest.Lossy {
 // commitLoss is every way in which the word of a COMMIT is lost.
 func commitLoss() map[string]func(*faultproxy.Proxy) *faultproxy.Fault {
 	rule := func(w faultproxy.When) faultproxy.Rule {
-		return faultproxy.Rule{Match: []byte("COMMIT"), When: w, Times: 1}
+		return faultproxy.Rule{Match: []byte("conn_tag:commit "), When: w, Times: 1}
 	}
 	return map[string]func(*faultproxy.Proxy) *faultproxy.Fault{
 		"cut before":     func(p *faultproxy.Proxy) *faultproxy.Fault { return p.Cut(rule(faultproxy.Before)) },

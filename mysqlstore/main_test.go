@@ -9,5 +9,6 @@ import (
 
 func TestMain(m *testing.M) {
 	storetest.Child(openAgain)
+	crashChild()
 	devtest.Main(m, devtest.Needs{MySQL: true})
 }
