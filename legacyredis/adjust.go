@@ -9,8 +9,9 @@ import (
 	"github.com/twinhold/twinhold/reservation"
 )
 
-// Adjust changes a bucket's stock. What is added goes through the ledger first. What is taken away is first pinned
-// here (or refused with *reservation.ShortError, unless forced), so that nobody is promised it meanwhile.
+// Adjust changes a bucket's stock: pin here, ledger, finish here. The pin takes what is taken away (or refuses it with
+// *reservation.ShortError, unless forced), so that nobody is promised it meanwhile. What is added moves nothing until
+// the ledger has it; its pin is there so that Sweep gives Redis the figures if this process dies in between.
 func (s *Store) Adjust(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment) (reservation.AdjustResult, error) {
 	if err := adj.Validate(); err != nil {
 		return reservation.AdjustResult{}, err
@@ -22,41 +23,6 @@ func (s *Store) Adjust(ctx context.Context, st reservation.Stamp, adj reservatio
 	if res, done, err := s.adjustedBefore(ctx, st, adj); done || err != nil {
 		return res, err
 	}
-	if adj.Delta > 0 {
-		return s.increase(ctx, st, adj)
-	}
-	return s.decrease(ctx, st, adj)
-}
-
-// adjustedBefore answers an adjustment whose id the ledger has.
-func (s *Store) adjustedBefore(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment) (reservation.AdjustResult, bool, error) {
-	first, figures, err := s.ledger.AdjustmentByID(ctx, adj.Bucket.Shop, adj.ID)
-	switch {
-	case errors.Is(err, reservation.ErrNotFound):
-		return reservation.AdjustResult{}, false, nil
-	case err != nil:
-		return reservation.AdjustResult{}, false, err
-	case first.Bucket != adj.Bucket || first.Delta != adj.Delta:
-		return reservation.AdjustResult{}, false, reservation.ErrKeyConflict
-	}
-	// Should a crash have kept it from being finished here, that is made good; the answer does not depend on it.
-	_ = s.adjustFinish(ctx, st, adj, &figures)
-	return reservation.AdjustResult{Figures: figures, Replayed: true}, true, nil
-}
-
-func (s *Store) increase(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment) (reservation.AdjustResult, error) {
-	res, err := s.ledger.ApplyAdjustment(ctx, st, adj, false)
-	if err != nil {
-		return res, unsure(reservation.OpAdjust, err)
-	}
-	s.fail(FailAdjustApplied)
-	if s.adjustFinish(ctx, st, adj, &res.Figures) == nil {
-		s.fail(FailAdjustFinished)
-	}
-	return res, nil
-}
-
-func (s *Store) decrease(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment) (reservation.AdjustResult, error) {
 	forced, err := s.adjustPin(ctx, st, adj)
 	var short *reservation.ShortError
 	if errors.As(err, &short) {
@@ -78,7 +44,23 @@ func (s *Store) decrease(ctx context.Context, st reservation.Stamp, adj reservat
 	return res, err
 }
 
-// adjustPin takes the units. It tells whether that went below what is promised.
+// adjustedBefore answers an adjustment whose id the ledger has.
+func (s *Store) adjustedBefore(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment) (reservation.AdjustResult, bool, error) {
+	first, figures, err := s.ledger.AdjustmentByID(ctx, adj.Bucket.Shop, adj.ID)
+	switch {
+	case errors.Is(err, reservation.ErrNotFound):
+		return reservation.AdjustResult{}, false, nil
+	case err != nil:
+		return reservation.AdjustResult{}, false, err
+	case first.Bucket != adj.Bucket || first.Delta != adj.Delta:
+		return reservation.AdjustResult{}, false, reservation.ErrKeyConflict
+	}
+	// Should a crash have kept it from being finished here, that is made good; the answer does not depend on it.
+	_ = s.adjustFinish(ctx, st, adj, &figures)
+	return reservation.AdjustResult{Figures: figures, Replayed: true}, true, nil
+}
+
+// adjustPin remembers the adjustment and takes its units. It tells whether that went below what is promised.
 func (s *Store) adjustPin(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment) (forced bool, err error) {
 	force := "0"
 	if adj.Force {
@@ -108,7 +90,7 @@ func (s *Store) adjustPin(ctx context.Context, st reservation.Stamp, adj reserva
 // adjustPinned makes a pinned adjustment permanent. If the ledger refuses it for good, the pin is undone; if the
 // ledger gave no answer, the pin stays.
 func (s *Store) adjustPinned(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment) (reservation.AdjustResult, error) {
-	res, err := s.ledger.ApplyAdjustment(ctx, st, adj, true)
+	res, err := s.ledger.ApplyAdjustment(ctx, st, adj, adj.Delta < 0)
 	if refusedForGood(err) {
 		if undone := s.adjustFinish(ctx, st, adj, nil); undone != nil {
 			return res, fmt.Errorf("%w (its units stay taken until the sweeper undoes it: %w)", err, undone)
@@ -144,7 +126,7 @@ func (s *Store) adjustFinish(ctx context.Context, st reservation.Stamp, adj rese
 		strconv.FormatInt(adj.Bucket.Shop, 10), adj.ID, packed,
 	}})
 	if err != nil {
-		s.metrics.unfinished.WithLabelValues(className(err)).Inc()
+		s.metrics.unfinished.WithLabelValues(endClass(err)).Inc()
 		s.log.Warn("adjustment not finished in Redis: left to the sweeper and to catch-up", "bucket", adj.Bucket, "id", adj.ID, "error", err)
 	}
 	return err

@@ -122,6 +122,7 @@ func (s *Store) claimUnknown(ctx context.Context, st reservation.Stamp, shop int
 	case reservation.Released, reservation.Rejected:
 		s.metrics.paidConflicts.WithLabelValues(known.State.String()).Inc()
 		return reservation.ClaimResult{}, &reservation.ConflictError{Op: reservation.OpClaim, State: known.State}
+	case reservation.Provisional, reservation.Held, reservation.Claiming, reservation.Expired:
 	}
 	rec, r, err := s.pin(ctx, st, shop, id, &known)
 	if err == nil && r.status == "UNKNOWN" {

@@ -29,14 +29,14 @@ func (g *gate) set(err error, after bool) {
 	g.err, g.after = err, after
 }
 
-func (g *gate) state() (error, bool) {
+func (g *gate) state() (after bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.err, g.after
+	return g.after, g.err
 }
 
 func (g *gate) Deduct(ctx context.Context, st reservation.Stamp, pin reservation.Pin) (reservation.Deduction, error) {
-	err, after := g.state()
+	after, err := g.state()
 	if err != nil && !after {
 		return reservation.Deduction{}, err
 	}
@@ -45,7 +45,7 @@ func (g *gate) Deduct(ctx context.Context, st reservation.Stamp, pin reservation
 }
 
 func (g *gate) ApplyAdjustment(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment, taken bool) (reservation.AdjustResult, error) {
-	err, after := g.state()
+	after, err := g.state()
 	if err != nil && !after {
 		return reservation.AdjustResult{}, err
 	}
@@ -373,20 +373,24 @@ func TestAdjust(t *testing.T) {
 
 func TestPinnedAdjustmentIsRolledForward(t *testing.T) {
 	t.Parallel()
-	for _, after := range []bool{false, true} {
-		b := newBook(t, func(o *legacyredis.Options) { o.PinLease = time.Millisecond })
-		b.stockBoth(10)
-		b.gate.set(&reservation.UnknownOutcomeError{Store: reservation.MySQL, Op: reservation.OpAdjust, Cause: errors.New("no reply")}, after)
-		_, err := b.adjust("off", -4, false)
-		wantAs[*reservation.UnknownOutcomeError](t, err)
-		b.figures(1, 6, 4, 10)
-		b.gate.set(nil, false)
-		devtest.Until(t, "rolled forward", func() bool { return b.sweep().RolledForward == 1 })
-		b.figures(1, 6, 0, 6)
-		if res, err := b.adjust("off", -4, false); err != nil || !res.Replayed {
-			t.Fatalf("%+v, %v", res, err)
+	for _, delta := range []int64{-4, 4} {
+		for _, after := range []bool{false, true} { // the ledger has not got it, or has it and was not heard of
+			b := newBook(t, func(o *legacyredis.Options) { o.PinLease = time.Millisecond })
+			b.stockBoth(10)
+			b.gate.set(&reservation.UnknownOutcomeError{Store: reservation.MySQL, Op: reservation.OpAdjust, Cause: errors.New("no reply")}, after)
+			_, err := b.adjust("a", delta, false)
+			wantAs[*reservation.UnknownOutcomeError](t, err)
+			b.figures(1, 10+min(delta, 0), max(-delta, 0), 10)
+			_, err = b.adjust("a", delta-1, false)
+			wantIs(t, err, reservation.ErrKeyConflict)
+			b.gate.set(nil, false)
+			devtest.Until(t, "rolled forward", func() bool { return b.sweep().RolledForward == 1 })
+			b.figures(1, 10+delta, 0, 10+delta)
+			if res, err := b.adjust("a", delta, false); err != nil || !res.Replayed {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			b.figures(1, 10+delta, 0, 10+delta)
+			b.noOrphans()
 		}
-		b.figures(1, 6, 0, 6)
-		b.noOrphans()
 	}
 }

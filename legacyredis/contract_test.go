@@ -175,7 +175,9 @@ func openContractChild(ctx context.Context, attach map[string]string, reached fu
 	if err != nil {
 		return nil, err
 	}
-	s, err := legacyredis.New(legacyredis.Options{Pod: attach["pod"], Client: client, Ledger: sql, LatePolicy: late,
-		Retention: retention, PinLease: contractLease, Failpoint: reached})
+	s, err := legacyredis.New(legacyredis.Options{
+		Pod: attach["pod"], Client: client, Ledger: sql, LatePolicy: late,
+		Retention: retention, PinLease: contractLease, Failpoint: reached,
+	})
 	return contractChild{s}, err
 }

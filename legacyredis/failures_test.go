@@ -274,11 +274,10 @@ func TestOutOfMemoryHalfWay(t *testing.T) {
 		r.config("maxmemory", strconv.Itoa(used+room))
 		_, err = r.store.Reserve(t.Context(), stamp(), newID(t), request(t, fmt.Sprint("room ", room), time.Hour, cart...))
 		r.config("maxmemory", "0")
-		switch {
-		case err == nil:
+		if err == nil {
 			whole++
 			taken += 20_000
-		default:
+		} else {
 			wantAs[*reservation.UnavailableError](t, err)
 			none++
 		}

@@ -46,8 +46,10 @@ type finisher struct {
 
 func newFinisher(s *Store) *finisher {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &finisher{store: s, ctx: ctx, cancel: cancel, changed: make(chan struct{}), wake: make(chan struct{}, 1),
-		ended: make(chan struct{})}
+	return &finisher{
+		store: s, ctx: ctx, cancel: cancel,
+		changed: make(chan struct{}), wake: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
 }
 
 // add never waits.
@@ -162,7 +164,7 @@ func (s *Store) finishAll(ctx context.Context, batch []finish) {
 	}
 	for i, o := range s.runAll(ctx, calls) {
 		if o.err != nil {
-			s.metrics.unfinished.WithLabelValues(className(o.err)).Inc()
+			s.metrics.unfinished.WithLabelValues(endClass(o.err)).Inc()
 			s.log.Warn("claim is in the ledger but not finished in Redis: left to the sweeper", "id", batch[i].id, "error", o.err)
 			continue
 		}
@@ -174,4 +176,18 @@ func (s *Store) finishCall(f finish) call {
 	return call{script: s.scripts.finish, op: reservation.OpClaim, stamp: f.stamp, args: []any{
 		f.id.String(), f.deduction.State.String(), stamp(f.deduction.At), packFigures(f.deduction.Figures),
 	}}
+}
+
+// endClass is a metric label for why a last step was left undone.
+func endClass(err error) string {
+	var fence *reservation.FenceError
+	var corrupt *reservation.CorruptError
+	switch {
+	case errors.As(err, &fence):
+		return "fence"
+	case errors.As(err, &corrupt):
+		return "corrupt"
+	default:
+		return className(err)
+	}
 }

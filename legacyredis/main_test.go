@@ -168,16 +168,6 @@ func (r *rig) figures(item, available, held, onHand int64) {
 	}
 }
 
-// counters reads the counter of available stock by a client of its own, for a store that is broken.
-func (r *rig) available(item int64) int64 {
-	r.tb.Helper()
-	n, err := r.raw.Get(r.tb.Context(), r.key("avail:%s", bucket(item))).Int64()
-	if err != nil {
-		r.tb.Fatal(err)
-	}
-	return n
-}
-
 // expireNow moves a reservation's expiry into the past, as Redis's clock will see it.
 func (r *rig) expireNow(id reservation.ID) {
 	r.tb.Helper()

@@ -50,7 +50,7 @@ const (
 	FailClaimFinished  = "claim.finished"
 	FailReleaseBegun   = "release.begun"
 	FailReleaseDone    = "release.done"
-	FailAdjustPinned   = "adjust.pinned" // of a negative adjustment
+	FailAdjustPinned   = "adjust.pinned"
 	FailAdjustApplied  = "adjust.applied"
 	FailAdjustFinished = "adjust.finished"
 	FailSweepBegun     = "sweep.begun"

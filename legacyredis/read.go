@@ -37,11 +37,9 @@ func (s *Store) asSettled(ctx context.Context, rec reservation.Record) reservati
 	if rec.State != reservation.Claiming {
 		return rec
 	}
-	if known, err := s.ledger.Lookup(ctx, rec.Shop, rec.ID); err == nil {
-		switch known.State {
-		case reservation.Claimed, reservation.Refused, reservation.Released:
-			rec.State, rec.ClaimedAt, rec.ReleasedAt = known.State, known.ClaimedAt, known.ReleasedAt
-		}
+	known, err := s.ledger.Lookup(ctx, rec.Shop, rec.ID)
+	if err == nil && known.State.Rank() > reservation.Expired.Rank() {
+		rec.State, rec.ClaimedAt, rec.ReleasedAt = known.State, known.ClaimedAt, known.ReleasedAt
 	}
 	return rec
 }
@@ -159,8 +157,9 @@ func (s *Store) Walk(ctx context.Context, after reservation.ID, limit int) ([]re
 		var ids []string
 		err := s.ask(ctx, "walk", func(ctx context.Context) error {
 			var err error
-			ids, err = s.client.ZRangeArgs(ctx, redis.ZRangeArgs{Key: s.keys.created(), ByLex: true,
-				Start: "(" + from, Stop: "+", Count: int64(limit - len(out))}).Result()
+			ids, err = s.client.ZRangeArgs(ctx, redis.ZRangeArgs{
+				Key: s.keys.created(), ByLex: true, Start: "(" + from, Stop: "+", Count: int64(limit - len(out)),
+			}).Result()
 			if err != nil {
 				return s.wrongType(err, s.keys.created())
 			}

@@ -38,8 +38,10 @@ func (s *Store) Reserve(ctx context.Context, st reservation.Stamp, id reservatio
 	case "REPLAY":
 		first, err := reservation.ParseID(r.text(0))
 		if err != nil {
-			return reservation.Result{}, &reservation.CorruptError{Store: reservation.Redis,
-				What: fmt.Sprintf("key index of shop %d holds %q, which is no id", req.Shop, r.text(0))}
+			return reservation.Result{}, &reservation.CorruptError{
+				Store: reservation.Redis,
+				What:  fmt.Sprintf("key index of shop %d holds %q, which is no id", req.Shop, r.text(0)),
+			}
 		}
 		rec, err := s.recordOf(first, r, 1)
 		if err != nil {

@@ -25,8 +25,10 @@ func (s *Store) Sweep(ctx context.Context, st reservation.Stamp, limit int) (res
 	if limit <= 0 {
 		limit = defaultSweep
 	}
-	r, err := s.run(ctx, call{script: s.scripts.due, op: reservation.OpExpire, stamp: st,
-		args: []any{strconv.Itoa(limit)}, readOnly: true})
+	r, err := s.run(ctx, call{
+		script: s.scripts.due, op: reservation.OpExpire, stamp: st,
+		args: []any{strconv.Itoa(limit)}, readOnly: true,
+	})
 	if err != nil {
 		return reservation.SweepResult{}, err
 	}
@@ -61,8 +63,10 @@ func (w *sweep) chunk(ctx context.Context, members []string) error {
 	s := w.store
 	calls := make([]call, len(members))
 	for i, m := range members {
-		calls[i] = call{script: s.scripts.sweep, op: reservation.OpExpire, stamp: w.stamp,
-			args: []any{m, micros(s.lease), w.token}}
+		calls[i] = call{
+			script: s.scripts.sweep, op: reservation.OpExpire, stamp: w.stamp,
+			args: []any{m, micros(s.lease), w.token},
+		}
 	}
 	var first error
 	outcomes := s.runAll(ctx, calls)
@@ -116,8 +120,10 @@ func (w *sweep) skip(ctx context.Context, member string, cause error) error {
 	w.res.Skipped++
 	s.metrics.skipped.WithLabelValues("corrupt").Inc()
 	s.log.Error("the sweeper cannot handle a record: a person has to look", "member", member, "error", cause)
-	_, err := s.run(ctx, call{script: s.scripts.postpone, op: reservation.OpExpire, stamp: w.stamp,
-		args: []any{member, micros(postponement)}})
+	_, err := s.run(ctx, call{
+		script: s.scripts.postpone, op: reservation.OpExpire, stamp: w.stamp,
+		args: []any{member, micros(postponement)},
+	})
 	return err
 }
 

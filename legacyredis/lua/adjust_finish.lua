@@ -1,5 +1,5 @@
--- adjust_finish: end an adjustment's pin, carried out or refused by the ledger alike: its units go back, and the
--- ledger's figures, where there are any, say what is on hand now.
+-- adjust_finish: end an adjustment's pin, carried out or refused by the ledger alike: the units it took go back, and
+-- the ledger's figures, where there are any, say what is on hand now.
 --
 -- ARGV     3 shop, 4 adjustment id, 5 figures 'shop:item:group:on_hand:version,...' (may be empty)
 -- Replies  DONE      the pin ended
@@ -14,8 +14,10 @@ local function main()
   if pin then
     local delta = number(key, pin, 'delta')
     if not pin.item or not pin.group then corrupt(key, 'lacks its item or group') end
-    list[1] = { ARGV[3] .. ':' .. pin.item .. ':' .. pin.group, -delta }
-    want(book, list[1][1])
+    if delta < 0 then
+      list[1] = { ARGV[3] .. ':' .. pin.item .. ':' .. pin.group, -delta }
+      want(book, list[1][1])
+    end
   end
   local figs = figures(book, ARGV[5])
   fetch(book, true)

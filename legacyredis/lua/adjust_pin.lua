@@ -1,6 +1,7 @@
--- adjust_pin: take the units of a negative adjustment from available stock, before the ledger is asked.
+-- adjust_pin: remember an adjustment before the ledger is asked, so that a crash leaves nothing half done. The units
+-- of a negative one are taken from available stock here; a positive one moves nothing until the ledger has it.
 --
--- ARGV     3 shop, 4 adjustment id, 5 item, 6 group, 7 delta (negative), 8 force ('1' or '0'), 9 lease (microseconds)
+-- ARGV     3 shop, 4 adjustment id, 5 item, 6 group, 7 delta, 8 force ('1' or '0'), 9 lease (microseconds)
 -- Replies  PINNED forced available   forced: '1' where available went below zero; available as it was before
 --          SHORT available           not enough, and not forced
 --          KEYCONFLICT               the id has a pin of another adjustment
@@ -16,17 +17,20 @@ local function main()
     if pin.item ~= ARGV[5] or pin.group ~= ARGV[6] or pin.delta ~= ARGV[7] then return { 'KEYCONFLICT' } end
     return { 'PINNED', pin.forced, pin.seen }
   end
-  local book = newBook()
-  local name = shop .. ':' .. ARGV[5] .. ':' .. ARGV[6]
-  want(book, name)
-  fetch(book, false)
-  local available = book.avail[name]
-  if not available then return { 'UNKNOWNBUCKET', name } end
-  local short = available + delta < 0
-  if short and ARGV[8] ~= '1' then return { 'SHORT', int(available) } end
-  take(book, { { name, -delta } })
+  local short, available, writes = false, 0, {}
+  if delta < 0 then
+    local book = newBook()
+    local name = shop .. ':' .. ARGV[5] .. ':' .. ARGV[6]
+    want(book, name)
+    fetch(book, false)
+    available = book.avail[name]
+    if not available then return { 'UNKNOWNBUCKET', name } end
+    short = available + delta < 0
+    if short and ARGV[8] ~= '1' then return { 'SHORT', int(available) } end
+    take(book, { { name, -delta } })
+    writes = settle(book)
+  end
   check(EXP, 'zset')
-  local writes = settle(book)
 
   write(writes)
   local deadline = int(t + tonumber(ARGV[9]))
