@@ -136,8 +136,10 @@ func TestMovesOfStages(t *testing.T) {
 		mirror bool
 		want   reservation.Stage
 	}{
-		{reservation.Redis, false, reservation.Legacy}, {reservation.Redis, true, reservation.Shadow},
-		{reservation.MySQL, true, reservation.Cutover}, {reservation.MySQL, false, reservation.Complete},
+		{reservation.Redis, false, reservation.Legacy},
+		{reservation.Redis, true, reservation.Shadow},
+		{reservation.MySQL, true, reservation.Cutover},
+		{reservation.MySQL, false, reservation.Complete},
 	} {
 		if got := reservation.DeclaredStage(c.truth, c.mirror); got != c.want {
 			t.Errorf("%s, mirror %t: %s; want %s", c.truth, c.mirror, got, c.want)

@@ -141,87 +141,155 @@ func TestPlantedViolations(t *testing.T) {
 			w.redis.Records, w.mysql.Records = append(w.redis.Records, r), append(w.mysql.Records, r)
 			w.mysql.Lines[r.ID] = r.Lines
 		}, "I1: bucket 1:3:1: 0 claimed + 5 promised in Redis = 5, but only 0 were ever stocked", []string{"I2", "I4"}},
-		"pool off by one": {func(w *world) { w.mysql.Buckets[0].Pool = 6 },
-			"I2: bucket 1:1:1: 6 in the pool + 2 reserved + 1 unpooled = 9, but on hand are 8", nil},
-		"unpooled negative with a pool": {func(w *world) { w.mysql.Buckets[0].Pool, w.mysql.Buckets[0].Unpooled = 7, -1 },
-			"I2: bucket 1:1:1: unpooled is -1 while 7 units are in the pool", nil},
-		"reserved is not the lines": {func(w *world) { w.mysql.Buckets[0].Reserved, w.mysql.Buckets[0].Pool = 3, 4 },
-			"I2: bucket 1:1:1: reserved is 3, but its live lines sum to 2", nil},
-		"a held record without lines": {func(w *world) { delete(w.mysql.Lines, id(1)) },
-			"is held with lines 1:1 x 2, 2:1 x 4, but its live lines in MySQL are none", nil},
-		"a line of another quantity": {func(w *world) { w.mysql.Lines[id(1)] = lines(2, 3) },
-			"but its live lines in MySQL are 1:1 x 2, 2:1 x 3", nil},
-		"lines of a released record": {func(w *world) { w.mysql.Lines[id(5)] = lines(2) },
-			"I2: reservation " + id(5).String() + " is released, but still has 1 live lines in MySQL", nil},
-		"lines of nobody": {func(w *world) { w.mysql.Lines[id(9)] = lines(2) },
-			"I2: MySQL keeps live lines of reservation " + id(9).String() + ", which it does not know", nil},
-		"on hand negative": {func(w *world) { w.mysql.Buckets[1].OnHand, w.mysql.Buckets[1].Unpooled = -1, -5 },
-			"I2: bucket 1:2:1: a figure is negative: pool 0, reserved 4, on hand -1", []string{"I3", "I4"}},
-		"an orphan in MySQL": {func(w *world) { w.mysql.Orphans = []string{"unit 3 of 1:9:1"} },
-			"I2: MySQL holds something that belongs to nothing: unit 3 of 1:9:1", nil},
-		"entries do not sum": {func(w *world) { w.mysql.Entries[2].Delta = 3 },
-			"I3: bucket 1:1:1: on hand are 8, but its 4 entries sum to 9", nil},
-		"stocked twice": {func(w *world) { w.mysql.Entries[2].Kind = reservation.EntryStock },
-			"I3: bucket 1:1:1 was stocked for the first time 2 times", nil},
+		"pool off by one": {
+			func(w *world) { w.mysql.Buckets[0].Pool = 6 },
+			"I2: bucket 1:1:1: 6 in the pool + 2 reserved + 1 unpooled = 9, but on hand are 8", nil,
+		},
+		"unpooled negative with a pool": {
+			func(w *world) { w.mysql.Buckets[0].Pool, w.mysql.Buckets[0].Unpooled = 7, -1 },
+			"I2: bucket 1:1:1: unpooled is -1 while 7 units are in the pool", nil,
+		},
+		"reserved is not the lines": {
+			func(w *world) { w.mysql.Buckets[0].Reserved, w.mysql.Buckets[0].Pool = 3, 4 },
+			"I2: bucket 1:1:1: reserved is 3, but its live lines sum to 2", nil,
+		},
+		"a held record without lines": {
+			func(w *world) { delete(w.mysql.Lines, id(1)) },
+			"is held with lines 1:1 x 2, 2:1 x 4, but its live lines in MySQL are none", nil,
+		},
+		"a line of another quantity": {
+			func(w *world) { w.mysql.Lines[id(1)] = lines(2, 3) },
+			"but its live lines in MySQL are 1:1 x 2, 2:1 x 3", nil,
+		},
+		"lines of a released record": {
+			func(w *world) { w.mysql.Lines[id(5)] = lines(2) },
+			"I2: reservation " + id(5).String() + " is released, but still has 1 live lines in MySQL", nil,
+		},
+		"lines of nobody": {
+			func(w *world) { w.mysql.Lines[id(9)] = lines(2) },
+			"I2: MySQL keeps live lines of reservation " + id(9).String() + ", which it does not know", nil,
+		},
+		"on hand negative": {
+			func(w *world) { w.mysql.Buckets[1].OnHand, w.mysql.Buckets[1].Unpooled = -1, -5 },
+			"I2: bucket 1:2:1: a figure is negative: pool 0, reserved 4, on hand -1",
+			[]string{"I3", "I4"},
+		},
+		"an orphan in MySQL": {
+			func(w *world) { w.mysql.Orphans = []string{"unit 3 of 1:9:1"} },
+			"I2: MySQL holds something that belongs to nothing: unit 3 of 1:9:1", nil,
+		},
+		"entries do not sum": {
+			func(w *world) { w.mysql.Entries[2].Delta = 3 },
+			"I3: bucket 1:1:1: on hand are 8, but its 4 entries sum to 9", nil,
+		},
+		"stocked twice": {
+			func(w *world) { w.mysql.Entries[2].Kind = reservation.EntryStock },
+			"I3: bucket 1:1:1 was stocked for the first time 2 times", nil,
+		},
 		"entries without a bucket": {func(w *world) {
 			w.mysql.Entries = append(w.mysql.Entries, reservation.Entry{Bucket: bucket(3), Kind: reservation.EntryStock, Delta: 1})
 		}, "I3: bucket 1:3:1 has no ledger row, but 1 entries", nil},
-		"available off by one": {func(w *world) { w.redis.Buckets[0].Available = 7 },
-			"I4: bucket 1:1:1: available is 7 in Redis, but on hand 8 - held 2 = 6", nil},
-		"held off by one": {func(w *world) { w.redis.Buckets[0].Available, w.redis.Buckets[0].Held = 5, 3 },
-			"I4: bucket 1:1:1: held is 3 in Redis, but its live reservations sum to 2", nil},
+		"available off by one": {
+			func(w *world) { w.redis.Buckets[0].Available = 7 },
+			"I4: bucket 1:1:1: available is 7 in Redis, but on hand 8 - held 2 = 6", nil,
+		},
+		"held off by one": {
+			func(w *world) { w.redis.Buckets[0].Available, w.redis.Buckets[0].Held = 5, 3 },
+			"I4: bucket 1:1:1: held is 3 in Redis, but its live reservations sum to 2", nil,
+		},
 		"Redis is behind": {func(w *world) {
 			w.redis.Buckets[0] = reservation.BucketState{Bucket: bucket(1), OnHand: 9, Version: 3, Available: 7, Held: 2}
 		}, "I4: bucket 1:1:1: Redis is still at version 3 (9 on hand), the ledger at 4 (8 on hand)", nil},
-		"Redis is ahead": {func(w *world) { w.redis.Buckets[0].Version = 5 },
-			"I4: bucket 1:1:1: Redis is at version 5 of the ledger, which is only at 4", nil},
-		"one version, two figures": {func(w *world) { w.redis.Buckets[0].OnHand, w.redis.Buckets[0].Available = 9, 7 },
-			"I4: bucket 1:1:1: at version 4 Redis says 9 on hand, the ledger 8", nil},
-		"a bucket that Redis lacks": {func(w *world) { w.redis.Buckets = w.redis.Buckets[:1] },
-			"I4: bucket 1:2:1 is in the ledger, but has no counters in Redis", nil},
+		"Redis is ahead": {
+			func(w *world) { w.redis.Buckets[0].Version = 5 },
+			"I4: bucket 1:1:1: Redis is at version 5 of the ledger, which is only at 4", nil,
+		},
+		"one version, two figures": {
+			func(w *world) { w.redis.Buckets[0].OnHand, w.redis.Buckets[0].Available = 9, 7 },
+			"I4: bucket 1:1:1: at version 4 Redis says 9 on hand, the ledger 8", nil,
+		},
+		"a bucket that Redis lacks": {
+			func(w *world) { w.redis.Buckets = w.redis.Buckets[:1] },
+			"I4: bucket 1:2:1 is in the ledger, but has no counters in Redis", nil,
+		},
 		"a bucket that the ledger lacks": {func(w *world) {
 			w.redis.Buckets = append(w.redis.Buckets, reservation.BucketState{Bucket: bucket(3)})
 		}, "I4: bucket 1:3:1 has counters in Redis, but no ledger row in MySQL", nil},
-		"live reservations without counters": {func(w *world) { w.redis.Buckets = w.redis.Buckets[:1] },
-			"I4: bucket 1:2:1 has no counters in Redis, but live reservations of 4 units", nil},
-		"an orphan in Redis": {func(w *world) { w.redis.Orphans = []string{"{p}:key:1:k"} },
-			"I4: Redis holds something that belongs to nothing: {p}:key:1:k", nil},
-		"lost in MySQL": {func(w *world) { w.mysql.Records = w.mysql.Records[:5] },
-			"I5: reservation " + id(6).String() + " (shop 1, expired) is in Redis, but not in MySQL", nil},
-		"lost in Redis": {func(w *world) { w.redis.Records = w.redis.Records[:5] },
-			"I5: reservation " + id(6).String() + " (shop 1, expired) is in MySQL, but not in Redis", nil},
-		"states differ": {func(w *world) { w.redis.Records[4].State = reservation.Expired },
-			"I5: reservation " + id(5).String() + " is expired in Redis, released in MySQL", nil},
-		"lines differ": {func(w *world) { w.redis.Records[4].Lines = lines(3) },
-			"has the lines 1:1 x 3 in Redis, 1:1 x 2 in MySQL", nil},
+		"live reservations without counters": {
+			func(w *world) { w.redis.Buckets = w.redis.Buckets[:1] },
+			"I4: bucket 1:2:1 has no counters in Redis, but live reservations of 4 units", nil,
+		},
+		"an orphan in Redis": {
+			func(w *world) { w.redis.Orphans = []string{"{p}:key:1:k"} },
+			"I4: Redis holds something that belongs to nothing: {p}:key:1:k", nil,
+		},
+		"lost in MySQL": {
+			func(w *world) { w.mysql.Records = w.mysql.Records[:5] },
+			"I5: reservation " + id(6).String() + " (shop 1, expired) is in Redis, but not in MySQL", nil,
+		},
+		"lost in Redis": {
+			func(w *world) { w.redis.Records = w.redis.Records[:5] },
+			"I5: reservation " + id(6).String() + " (shop 1, expired) is in MySQL, but not in Redis", nil,
+		},
+		"states differ": {
+			func(w *world) { w.redis.Records[4].State = reservation.Expired },
+			"I5: reservation " + id(5).String() + " is expired in Redis, released in MySQL", nil,
+		},
+		"lines differ": {
+			func(w *world) { w.redis.Records[4].Lines = lines(3) },
+			"has the lines 1:1 x 3 in Redis, 1:1 x 2 in MySQL", nil,
+		},
 		"keys differ": {func(w *world) { w.redis.Records[4].Key = "" }, `has the key "" in Redis, "k5" in MySQL`, nil},
-		"hashes differ": {func(w *world) { w.redis.Records[4].Hash[0] = 0xab },
-			"has the hash ab000000 in Redis, 05000000 in MySQL", nil},
-		"outcomes differ": {func(w *world) { w.mysql.Records[3].Outcome = reservation.Granted },
-			"was rejected in Redis, granted in MySQL", nil},
-		"expiries differ": {func(w *world) { w.mysql.Records[3].ExpiresAt = noon() },
-			"expires at 2026-03-01T12:10:04.000000Z in Redis, at 2026-03-01T12:00:00.000000Z in MySQL", nil},
+		"hashes differ": {
+			func(w *world) { w.redis.Records[4].Hash[0] = 0xab },
+			"has the hash ab000000 in Redis, 05000000 in MySQL", nil,
+		},
+		"outcomes differ": {
+			func(w *world) { w.mysql.Records[3].Outcome = reservation.Granted },
+			"was rejected in Redis, granted in MySQL", nil,
+		},
+		"expiries differ": {
+			func(w *world) { w.mysql.Records[3].ExpiresAt = noon() },
+			"expires at 2026-03-01T12:10:04.000000Z in Redis, at 2026-03-01T12:00:00.000000Z in MySQL", nil,
+		},
 		"shops differ": {func(w *world) { w.mysql.Records[4].Shop = 2 }, "is of shop 1 in Redis, of shop 2 in MySQL", nil},
 		"claimed and never deducted": {func(w *world) {
 			w.redis.Records[4].State, w.mysql.Records[4].State = reservation.Claimed, reservation.Claimed
 		}, "I6: reservation " + id(5).String() + " is claimed, but the ledger was never deducted for its 2 units of bucket 1:1:1", nil},
-		"deducted twice": {func(w *world) { w.mysql.Entries = append(w.mysql.Entries, w.mysql.Entries[5]) },
-			"I6: reservation " + id(3).String() + " was deducted 2 times from bucket 1:1:1: [1 1]", []string{"I3"}},
-		"deducted too much": {func(w *world) { w.mysql.Entries[4].Delta, w.mysql.Entries[1].Delta = -2, 9 },
-			"I6: reservation " + id(2).String() + " has 1 units of bucket 1:2:1, but 2 were deducted", nil},
-		"added in place of deducted": {func(w *world) { w.mysql.Entries[4].Delta, w.mysql.Entries[1].Delta = 1, 6 },
-			"has 1 units of bucket 1:2:1, but -1 were deducted", nil},
-		"deducted where it has no line": {func(w *world) { w.mysql.Entries[5].Bucket = bucket(2) },
-			"I6: reservation " + id(3).String() + " has no line of bucket 1:2:1, but [1] were deducted there", []string{"I3"}},
-		"deducted for a released one": {func(w *world) { w.mysql.Entries[5].Reservation = id(5) },
-			"I6: reservation " + id(5).String() + " is released, but the ledger was deducted for it: 1 from bucket 1:1:1", nil},
-		"deducted for nobody": {func(w *world) { w.mysql.Entries[5].Reservation = id(9) },
-			"I6: the ledger was deducted for reservation " + id(9).String() + ", which no store knows", nil},
+		"deducted twice": {
+			func(w *world) { w.mysql.Entries = append(w.mysql.Entries, w.mysql.Entries[5]) },
+			"I6: reservation " + id(3).String() + " was deducted 2 times from bucket 1:1:1: [1 1]",
+			[]string{"I3"},
+		},
+		"deducted too much": {
+			func(w *world) { w.mysql.Entries[4].Delta, w.mysql.Entries[1].Delta = -2, 9 },
+			"I6: reservation " + id(2).String() + " has 1 units of bucket 1:2:1, but 2 were deducted", nil,
+		},
+		"added in place of deducted": {
+			func(w *world) { w.mysql.Entries[4].Delta, w.mysql.Entries[1].Delta = 1, 6 },
+			"has 1 units of bucket 1:2:1, but -1 were deducted", nil,
+		},
+		"deducted where it has no line": {
+			func(w *world) { w.mysql.Entries[5].Bucket = bucket(2) },
+			"I6: reservation " + id(3).String() + " has no line of bucket 1:2:1, but [1] were deducted there",
+			[]string{"I3"},
+		},
+		"deducted for a released one": {
+			func(w *world) { w.mysql.Entries[5].Reservation = id(5) },
+			"I6: reservation " + id(5).String() + " is released, but the ledger was deducted for it: 1 from bucket 1:1:1", nil,
+		},
+		"deducted for nobody": {
+			func(w *world) { w.mysql.Entries[5].Reservation = id(9) },
+			"I6: the ledger was deducted for reservation " + id(9).String() + ", which no store knows", nil,
+		},
 		"deducted for one that is too young to be purged": {func(w *world) {
 			w.mysql.Entries[5].Reservation, w.opts.OldestKept = id(9), noon()
 		}, "which no store knows", nil},
-		"a pin that was left": {func(w *world) { w.redis.Records[0].State = reservation.Claiming },
-			"I6: reservation " + id(1).String() + " has been pinned since", []string{"I5"}},
+		"a pin that was left": {
+			func(w *world) { w.redis.Records[0].State = reservation.Claiming },
+			"I6: reservation " + id(1).String() + " has been pinned since",
+			[]string{"I5"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
