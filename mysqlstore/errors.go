@@ -16,6 +16,7 @@ import (
 var ErrEntryMissing = errors.New("the record says claimed but the ledger has no entry of it: run the claim's deduction first")
 
 var (
+	errClosed    = errors.New("the store is closed")
 	errTimeLimit = errors.New("write transaction reached its time limit")
 	// errRace: somebody else changed what was read before the locks; start again.
 	errRace = errors.New("lost a race")

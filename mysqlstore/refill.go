@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/twinhold/twinhold/reservation"
@@ -90,19 +91,32 @@ func (s *Store) refillAll(ctx context.Context, r room, buckets []reservation.Buc
 	return nil
 }
 
-// refill fills one bucket's pool from unpooled. Callers of one process that want the same bucket share one refill;
-// it runs under a context of its own, so that the first one's giving up does not fail the others.
+// refill fills one bucket's pool from unpooled.
 func (s *Store) refill(ctx context.Context, st reservation.Stamp, b reservation.Bucket) error {
-	ch := s.refills.DoChan(b.String(), func() (any, error) {
+	_, err := s.shared(ctx, "refill", st, b, func(ctx context.Context) (int, error) { return 0, s.refillNow(ctx, st, b) })
+	return err
+}
+
+// shared runs a bucket's upkeep once for all callers of this process that want it at the same time and with the
+// same stamp. It runs under a context of its own, so that the first one's giving up does not fail the others.
+func (s *Store) shared(ctx context.Context, what string, st reservation.Stamp, b reservation.Bucket, do func(context.Context) (int, error)) (int, error) {
+	key := fmt.Sprintf("%s %s %d %s", what, b, st.Epoch, st.Stage)
+	ch := s.upkeep.DoChan(key, func() (any, error) {
+		if !s.enter() {
+			return 0, unavailable(errClosed)
+		}
+		defer s.running.Done()
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.WriteTimeout+s.opts.LockWait)
 		defer cancel()
-		return nil, s.refillNow(own, st, b)
+		defer context.AfterFunc(s.life, cancel)()
+		return do(own)
 	})
 	select {
 	case res := <-ch:
-		return res.Err
+		n, _ := res.Val.(int)
+		return n, res.Err
 	case <-ctx.Done():
-		return unavailable(context.Cause(ctx))
+		return 0, unavailable(context.Cause(ctx))
 	}
 }
 

@@ -3,6 +3,7 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
+	"sync"
 
 	"golang.org/x/sync/singleflight"
 
@@ -14,7 +15,13 @@ type Store struct {
 	opts    Options
 	db      *sql.DB
 	metrics *metrics
-	refills singleflight.Group // by bucket
+	upkeep  singleflight.Group // refills and expiries on need, by bucket and stamp
+
+	life    context.Context //nolint:containedctx // ends with the store; upkeep outlives its callers' contexts
+	end     context.CancelFunc
+	mu      sync.Mutex
+	closed  bool
+	running sync.WaitGroup // upkeep
 }
 
 var (
@@ -44,11 +51,31 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s.metrics = newMetrics(o.Registerer, o.Pod)
+	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	return s, nil
 }
 
 // DB is the store's pool of connections, with its settings, for others that keep their tables in the pod's schema.
 func (s *Store) DB() *sql.DB { return s.db }
 
-// Close closes the connections. Operations that are under way fail; their outcome may be unknown.
-func (s *Store) Close() error { return s.db.Close() }
+// Close ends the upkeep that is under way, waits for it, and closes the connections. Operations that are under way
+// fail; their outcome may be unknown.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.end()
+	s.running.Wait()
+	return s.db.Close()
+}
+
+// enter counts a piece of upkeep in, unless the store is closed.
+func (s *Store) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.running.Add(1)
+	return true
+}

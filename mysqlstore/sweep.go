@@ -75,6 +75,10 @@ func (s *Store) due(ctx context.Context, query string, args ...any) (due []dueHo
 
 // expireBucket expires due holds of one bucket, whole.
 func (s *Store) expireBucket(ctx context.Context, st reservation.Stamp, b reservation.Bucket) (int, error) {
+	return s.shared(ctx, "expire", st, b, func(ctx context.Context) (int, error) { return s.expireBucketNow(ctx, st, b) })
+}
+
+func (s *Store) expireBucketNow(ctx context.Context, st reservation.Stamp, b reservation.Bucket) (int, error) {
 	due, _, err := s.due(ctx, qDueOfBucket, b.Shop, b.Item, b.Group, dueOfBucket)
 	if err != nil || len(due) == 0 {
 		return 0, err
