@@ -7,7 +7,16 @@ import (
 	"github.com/twinhold/twinhold/reservation"
 )
 
-// keys builds the names of a pod's keys. All carry the pod's hash tag, so that they are in one slot.
+// keys builds the names of a pod's keys. All carry the pod's hash tag, so that they are in one slot:
+//
+//	{pod}:fence                        hash: epoch, stage, incarnation, incarnation_epoch, server, frozen
+//	{pod}:avail:<shop>:<item>:<group>  what can be reserved; beside it held:, onhand: and ver: (the ledger's version)
+//	{pod}:res:<id>                     hash: one reservation; its fields are those of record.go and the scripts
+//	{pod}:key:<shop>:<key>             the id that an idempotency key stands for
+//	{pod}:adj:<shop>:<adjustment id>   hash: an adjustment under way
+//	{pod}:created                      sorted set of ids, all of score 0: the order of ids is that of creation
+//	{pod}:exp                          sorted set of ids and adj:<shop>:<adjustment id>, by the microsecond at which
+//	                                   each needs attention: expires_at while held, the pin's lease, then purge_at
 type keys struct{ prefix string }
 
 const adjMember = "adj:"
