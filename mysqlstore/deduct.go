@@ -2,6 +2,7 @@ package mysqlstore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -119,6 +120,7 @@ func (d *deducting) known(ctx context.Context, cur *row) error {
 		d.res = reservation.Deduction{State: reservation.Released, At: cur.ReleasedAt, Judgement: j}
 		d.figures(nil)
 		return nil
+	default: // it holds, or held once, or was rejected: claimed all the same
 	}
 	mergeTruth(cur, d.pin.Record)
 	cur.Late = d.pin.Late
@@ -219,7 +221,9 @@ func (d *deducting) judge(ctx context.Context, cur *row) (reservation.Judgement,
 	switch cur.State {
 	case reservation.Held, reservation.Claimed:
 		j.Decision = reservation.ClaimedOK
-		if cur.State == reservation.Held && !covered(cur.Lines, cur.Shop, d.p.ls) {
+		twice := slices.ContainsFunc(levels, func(l level) bool { return l.available() < 0 })
+		late := d.pin.Late && twice && d.s.opts.LatePolicy == reservation.RefuseLate
+		if cur.State == reservation.Held && (late || !covered(cur.Lines, cur.Shop, d.p.ls)) {
 			j.Decision = reservation.RefundRequired
 		}
 	case reservation.Refused:

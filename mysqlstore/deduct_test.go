@@ -95,14 +95,20 @@ func TestDeductWhateverMySQLThinks(t *testing.T) {
 		judge reservation.Decision
 		left  int64
 	}{
-		{"expired", func(b *bench, r reservation.Record) { b.mirror(expiredOp(r)) }, func(p *reservation.Pin) { p.Late = true },
-			reservation.Claimed, reservation.ClaimedOK, 7},
+		{
+			"expired", func(b *bench, r reservation.Record) { b.mirror(expiredOp(r)) }, func(p *reservation.Pin) { p.Late = true },
+			reservation.Claimed, reservation.ClaimedOK, 7,
+		},
 		{"rejected", func(b *bench, r reservation.Record) { b.mirror(rejected(r)) }, nil, reservation.Claimed, reservation.StateConflict, 7},
 		{"released", func(b *bench, r reservation.Record) { b.mirror(released(r)) }, nil, reservation.Released, reservation.StateConflict, 10},
-		{"refused by the pin", func(b *bench, r reservation.Record) { b.mirror(granted(r)) }, func(p *reservation.Pin) { p.Late, p.Refuse = true, true },
-			reservation.Refused, reservation.ClaimedOK, 10},
-		{"unknown, refused by the pin", func(*bench, reservation.Record) {}, func(p *reservation.Pin) { p.Late, p.Refuse = true, true },
-			reservation.Refused, reservation.ClaimedOK, 10},
+		{
+			"refused by the pin", func(b *bench, r reservation.Record) { b.mirror(granted(r)) }, func(p *reservation.Pin) { p.Late, p.Refuse = true, true },
+			reservation.Refused, reservation.ClaimedOK, 10,
+		},
+		{
+			"unknown, refused by the pin", func(*bench, reservation.Record) {}, func(p *reservation.Pin) { p.Late, p.Refuse = true, true },
+			reservation.Refused, reservation.ClaimedOK, 10,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -137,6 +137,7 @@ func (i *inspection) entries(ctx context.Context) error {
 			copy(e.Reservation[:], ref)
 		case reservation.EntryAdjust:
 			e.Adjustment = string(ref)
+		case reservation.EntryStock:
 		}
 		if _, ok := i.at[e.Bucket]; !ok {
 			i.orphan("an entry of bucket %s, which has no ledger row", e.Bucket)

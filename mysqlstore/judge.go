@@ -65,6 +65,7 @@ func judgeRejected(ctx context.Context, r runner, rec reservation.Record, holder
 		v.Levels = levelsOf(counted)
 	case reservation.RejectedShort:
 		v.Levels = nil // the same decision needs no explanation
+	default:
 	}
 	return v, nil
 }
@@ -92,26 +93,43 @@ func judgeExisting(op reservation.MirrorOp, cur *row) reservation.Judgement {
 	case reservation.OpReserve:
 		return judgeAgain(op, cur)
 	case reservation.OpRelease:
-		switch cur.State {
-		case reservation.Held, reservation.Expired, reservation.Released:
-			return reservation.Judgement{Decision: reservation.ReleasedOK}
-		}
+		return reservation.Judgement{Decision: judgeRelease(cur.State)}
 	case reservation.OpExpire:
-		switch cur.State {
-		case reservation.Held, reservation.Expired:
-			return reservation.Judgement{Decision: reservation.ExpiredOK}
-		case reservation.Refused, reservation.Released, reservation.Claimed:
-			return reservation.Judgement{Decision: reservation.ExpiredOK, Overtaken: true}
-		}
+		d := judgeExpire(cur.State)
+		return reservation.Judgement{Decision: d, Overtaken: d == reservation.ExpiredOK && cur.State.Rank() > reservation.Expired.Rank()}
 	case reservation.OpClaim:
-		switch cur.State {
-		case reservation.Held, reservation.Expired, reservation.Claimed:
-			return reservation.Judgement{Decision: reservation.ClaimedOK}
-		case reservation.Refused:
-			return reservation.Judgement{Decision: reservation.RefundRequired}
-		}
+		return reservation.Judgement{Decision: judgeClaim(cur.State)}
+	default:
+		return reservation.Judgement{Decision: reservation.Undecided}
 	}
-	return reservation.Judgement{Decision: reservation.StateConflict}
+}
+
+func judgeRelease(s reservation.State) reservation.Decision {
+	switch s {
+	case reservation.Held, reservation.Expired, reservation.Released:
+		return reservation.ReleasedOK
+	default:
+		return reservation.StateConflict
+	}
+}
+
+// judgeExpire: a hold that has gone further was overtaken; only a rejected one never was there to expire.
+func judgeExpire(s reservation.State) reservation.Decision {
+	if s == reservation.Rejected {
+		return reservation.StateConflict
+	}
+	return reservation.ExpiredOK
+}
+
+func judgeClaim(s reservation.State) reservation.Decision {
+	switch s {
+	case reservation.Held, reservation.Expired, reservation.Claimed:
+		return reservation.ClaimedOK
+	case reservation.Refused:
+		return reservation.RefundRequired
+	default:
+		return reservation.StateConflict
+	}
 }
 
 // judgeAgain is a reserve whose record is there: the verdict that was kept, or a look-up, or nothing left to judge.

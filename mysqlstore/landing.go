@@ -205,7 +205,7 @@ func (l *landing) judge(ctx context.Context, rec reservation.Record) (*verdict, 
 // take takes the units of a hold: free ones, or under the ledgers' locks by force.
 func (l *landing) take(ctx context.Context, rec reservation.Record, judged *verdict) error {
 	if !l.locked {
-		return l.m.s.takeGranted(ctx, l.t, rec.Shop, rec.Lines)
+		return l.m.s.takeGranted(ctx, l.t, rec.Shop, rec.Lines, l.m.ledger)
 	}
 	forced, err := l.force(ctx, rec)
 	if judged != nil {

@@ -50,7 +50,9 @@ type mirroring struct {
 	st   reservation.Stamp
 	op   reservation.MirrorOp
 	path string
-	res  reservation.Judgement
+	// ledger: take from unpooled first
+	ledger bool
+	res    reservation.Judgement
 }
 
 func (m *mirroring) store(ctx context.Context) (reservation.Judgement, error) {
@@ -67,12 +69,14 @@ func (m *mirroring) store(ctx context.Context) (reservation.Judgement, error) {
 		case !errors.Is(err, errShort):
 			return m.unknownBucket(err)
 		}
-		next, err := m.s.makeRoom(ctx, room{st: m.st, shop: rec.Shop, lines: rec.Lines, large: m.s.large(rec.Lines)})
+		next, err := m.s.makeRoom(ctx, room{st: m.st, shop: rec.Shop, lines: rec.Lines, large: m.ledger || m.s.large(rec.Lines)})
 		switch {
 		case err != nil:
 			return m.unknownBucket(err)
 		case next.soldOut != nil || n >= busyRounds:
 			locked = true
+		case next.ledger:
+			m.ledger = true
 		case next.busy:
 			m.s.metrics.busy.WithLabelValues("mirror").Inc()
 			if !pause(ctx, n) {

@@ -40,6 +40,7 @@ func after(rec reservation.Record, state reservation.State) reservation.Record {
 		rec.ExpiredAt = at
 	case reservation.Claiming:
 		rec.PinnedAt = at
+	default:
 	}
 	return rec
 }
@@ -337,6 +338,7 @@ func TestMirrorAnyOrder(t *testing.T) {
 			} else {
 				history.ends = reservation.Refused
 			}
+		default:
 		}
 		if got.State != history.ends || a.Available != available || a.OnHand != onHand {
 			rt.Fatalf("ended %s, available %d, on hand %d; want %s, %d, %d", got.State, a.Available, a.OnHand, history.ends, available, onHand)

@@ -136,9 +136,10 @@ SELECT d.s, d.i, d.g, ?, d.n FROM ` + jsonUnits
 
 // Sweeping.
 const (
-	qDue = `/* conn_tag:due */ SELECT r.id, r.shop_id, r.cart FROM reservations r
-WHERE r.state = 'held' AND r.expires_at <= UTC_TIMESTAMP(6) ORDER BY r.state, r.expires_at LIMIT ?`
-	qDueOfBucket = `/* conn_tag:due_of_bucket */ SELECT r.id, r.shop_id, r.cart
+	qDue = `/* conn_tag:due */ SELECT r.id, r.shop_id, r.cart, r.expires_at FROM reservations r
+WHERE r.state = 'held' AND r.expires_at <= UTC_TIMESTAMP(6) AND r.expires_at >= ? AND NOT (r.expires_at = ? AND r.id <= ?)
+ORDER BY r.state, r.expires_at, r.id LIMIT ?`
+	qDueOfBucket = `/* conn_tag:due_of_bucket */ SELECT r.id, r.shop_id, r.cart, r.expires_at
 FROM reservations r FORCE INDEX (reservations_due) STRAIGHT_JOIN reserved_quantities q
  ON q.shop_id = ? AND q.inventory_item_id = ? AND q.inventory_group_id = ? AND q.reservation_id = r.id
 WHERE r.state = 'held' AND r.expires_at <= UTC_TIMESTAMP(6) LIMIT ?`

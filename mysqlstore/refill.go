@@ -10,6 +10,10 @@ import (
 	"github.com/twinhold/twinhold/reservation"
 )
 
+// maxRefills is how many pools one cart refills: each is a transaction of some milliseconds. A cart that finds more
+// of them low is served from unpooled.
+const maxRefills = 8
+
 // room is a cart that found too few free units.
 type room struct {
 	st     reservation.Stamp
@@ -23,6 +27,7 @@ type room struct {
 type roomResult struct {
 	soldOut []level // not nil: the ledger says so, and this is what was seen, by line
 	busy    bool    // there is enough, and others hold it for the moment
+	ledger  bool    // many pools are low: take from unpooled, as a large cart does
 }
 
 // makeRoom looks without locks why a cart found too few units. Enough visible ones are busy. Too few are refilled;
@@ -58,6 +63,9 @@ func (s *Store) makeRoom(ctx context.Context, r room) (roomResult, error) {
 	}
 	if len(low) == 0 {
 		return roomResult{busy: true}, nil
+	}
+	if len(low) > maxRefills {
+		return roomResult{ledger: true}, nil
 	}
 	return roomResult{}, s.refillAll(ctx, r, low)
 }

@@ -38,12 +38,14 @@ func (s *Store) Reserve(ctx context.Context, st reservation.Stamp, id reservatio
 		case !errors.Is(err, errShort):
 			return reservation.Result{}, err
 		}
-		next, err := s.makeRoom(ctx, room{st: st, shop: req.Shop, lines: req.Lines, large: s.large(req.Lines), expire: st.Stage.Truth() == reservation.MySQL})
+		next, err := s.makeRoom(ctx, room{st: st, shop: req.Shop, lines: req.Lines, large: a.ledger || s.large(req.Lines), expire: st.Stage.Truth() == reservation.MySQL})
 		switch {
 		case err != nil:
 			return reservation.Result{}, err
 		case next.soldOut != nil:
 			a.levels = next.soldOut
+		case next.ledger:
+			a.ledger = true
 		case next.busy:
 			s.metrics.busy.WithLabelValues("reserve").Inc()
 			if !pause(ctx, n) {
@@ -72,6 +74,7 @@ type reserving struct {
 	st     reservation.Stamp
 	id     reservation.ID
 	req    reservation.Request
+	ledger bool    // take from unpooled first
 	levels []level // not nil: sold out, as read without locks
 	res    reservation.Result
 	again  bool // an earlier attempt of this call came as far as storing the record, or met somebody's
@@ -134,7 +137,7 @@ func (a *reserving) record(t *tx, outcome reservation.Decision, state reservatio
 }
 
 func (a *reserving) grant(ctx context.Context, t *tx) error {
-	if err := a.s.takeGranted(ctx, t, a.req.Shop, a.req.Lines); err != nil {
+	if err := a.s.takeGranted(ctx, t, a.req.Shop, a.req.Lines, a.ledger); err != nil {
 		return err
 	}
 	rec := a.record(t, reservation.Granted, reservation.Held)
@@ -150,9 +153,9 @@ func (a *reserving) reject(ctx context.Context, t *tx) error {
 }
 
 // takeGranted takes the units of all lines as a grant does, or gives errShort. A large cart goes to unpooled first,
-// under the ledgers' locks.
-func (s *Store) takeGranted(ctx context.Context, t *tx, shop int64, lines []reservation.Line) error {
-	if s.large(lines) {
+// under the ledgers' locks; so does one that is told to.
+func (s *Store) takeGranted(ctx context.Context, t *tx, shop int64, lines []reservation.Line, ledger bool) error {
+	if ledger || s.large(lines) {
 		return s.takeLarge(ctx, t, shop, lines)
 	}
 	wants := make([]want, len(lines))

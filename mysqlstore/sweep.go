@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
+	"time"
 
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -14,30 +16,27 @@ const (
 	// dueOfBucket is how many due holds of a bucket one refill expires.
 	dueOfBucket = 100
 	purgeBatch  = 500
+	// sweepPages bounds one sweep that finds little but locked and broken rows.
+	sweepPages = 20
 )
 
 // dueHold is a hold that was seen due, without locks.
 type dueHold struct {
-	id    reservation.ID
-	shop  int64
-	lines []reservation.Line
+	id        reservation.ID
+	shop      int64
+	lines     []reservation.Line // nil: its cart cannot be read
+	expiresAt time.Time
 }
 
 // Sweep expires due holds where MySQL decides, and purges final records past their retention. It does limit
-// records at most; what is locked or broken is skipped and counted.
+// records at most; what is locked or broken is skipped and counted, and never stops what comes after it.
 func (s *Store) Sweep(ctx context.Context, st reservation.Stamp, limit int) (reservation.SweepResult, error) {
 	var res reservation.SweepResult
+	if limit <= 0 {
+		return res, &reservation.InvalidError{Field: "limit", Reason: "is not positive: give the size of a batch"}
+	}
 	if st.Stage.Truth() == reservation.MySQL {
-		due, broken, err := s.due(ctx, qDue, limit)
-		if err != nil {
-			return res, err
-		}
-		exp, err := s.expire(ctx, st, due, true)
-		res.Expired = exp.expired
-		res.Skipped = broken + exp.skipped
-		res.More = len(due)+broken >= limit
-		s.metrics.skipped.Add(float64(res.Skipped))
-		if err != nil {
+		if err := s.sweepDue(ctx, st, limit, &res); err != nil {
 			return res, err
 		}
 	}
@@ -47,30 +46,56 @@ func (s *Store) Sweep(ctx context.Context, st reservation.Stamp, limit int) (res
 	return res, err
 }
 
-// due reads candidates without locks. A row that cannot be read is counted, and never stops the rest.
-func (s *Store) due(ctx context.Context, query string, args ...any) (due []dueHold, broken int, err error) {
-	err = s.read(ctx, "due", func(ctx context.Context) error {
-		due, broken = nil, 0
+// sweepDue goes through the due holds in order of expiry, until limit are expired or there are no more.
+func (s *Store) sweepDue(ctx context.Context, st reservation.Stamp, limit int, res *reservation.SweepResult) error {
+	after := dueHold{expiresAt: time.Unix(0, 0).UTC()}
+	for range sweepPages {
+		page, err := s.due(ctx, qDue, after.expiresAt, after.expiresAt, after.id[:], limit-len(res.Expired))
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		after = page[len(page)-1]
+		seen := len(page)
+		exp, err := s.expire(ctx, st, slices.DeleteFunc(page, func(d dueHold) bool { return d.lines == nil }), true)
+		res.Expired = append(res.Expired, exp.expired...)
+		skipped := seen - len(exp.expired)
+		res.Skipped += skipped
+		s.metrics.skipped.Add(float64(skipped))
+		if err != nil {
+			return err
+		}
+		if res.More = len(res.Expired) >= limit; res.More {
+			return nil
+		}
+	}
+	res.More = true
+	return nil
+}
+
+// due reads candidates without locks. One whose cart cannot be read comes without lines.
+func (s *Store) due(ctx context.Context, query string, args ...any) ([]dueHold, error) {
+	var due []dueHold
+	err := s.read(ctx, "due", func(ctx context.Context) error {
+		due = nil
 		return each(ctx, s.db, func(rows *sql.Rows) error {
 			var (
 				d        dueHold
 				id, cart []byte
 				err      error
 			)
-			if err := rows.Scan(&id, &d.shop, &cart); err != nil {
+			if err := rows.Scan(&id, &d.shop, &cart, &d.expiresAt); err != nil {
 				return asSQL(err)
 			}
 			copy(d.id[:], id)
 			if d.lines, err = unpackCart(cart); err != nil {
-				broken++
+				d.lines = nil
 				s.opts.Logger.ErrorContext(ctx, "a due hold cannot be read", "reservation", d.id, "error", err)
-				return nil
 			}
 			due = append(due, d)
 			return nil
 		}, query, args...)
 	})
-	return due, broken, err
+	return due, err
 }
 
 // expireBucket expires due holds of one bucket, whole.
@@ -79,10 +104,11 @@ func (s *Store) expireBucket(ctx context.Context, st reservation.Stamp, b reserv
 }
 
 func (s *Store) expireBucketNow(ctx context.Context, st reservation.Stamp, b reservation.Bucket) (int, error) {
-	due, _, err := s.due(ctx, qDueOfBucket, b.Shop, b.Item, b.Group, dueOfBucket)
-	if err != nil || len(due) == 0 {
+	due, err := s.due(ctx, qDueOfBucket, b.Shop, b.Item, b.Group, dueOfBucket)
+	if err != nil {
 		return 0, err
 	}
+	due = slices.DeleteFunc(due, func(d dueHold) bool { return d.lines == nil })
 	exp, err := s.expire(ctx, st, due, true)
 	return len(exp.expired), err
 }
@@ -154,6 +180,7 @@ func (s *Store) expireBatch(ctx context.Context, st reservation.Stamp, batch []d
 		lock = qLedgerTryLock
 	}
 	var done []reservation.Record
+	var before time.Time // at which an earlier run of the body set them expired, whose COMMIT was not confirmed
 	w := work{path: "expire", op: reservation.OpExpire, stamp: st, lines: lines}
 	err := s.write(ctx, w, func(ctx context.Context, t *tx) error {
 		done = nil
@@ -161,12 +188,18 @@ func (s *Store) expireBatch(ctx context.Context, st reservation.Stamp, batch []d
 		if err != nil {
 			return err
 		}
-		rows, err := dueRows(ctx, t, ids, ls)
-		if err != nil || len(rows) == 0 {
+		rows, was, err := dueRows(ctx, t, ids, ls, before)
+		if err != nil {
 			return err
 		}
-		done, err = s.expireRows(ctx, t, rows)
-		return err
+		if len(rows) > 0 {
+			before = t.now
+			if done, err = s.expireRows(ctx, t, rows); err != nil {
+				return err
+			}
+		}
+		done = append(done, was...)
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -176,13 +209,15 @@ func (s *Store) expireBatch(ctx context.Context, st reservation.Stamp, batch []d
 }
 
 // dueRows locks the reservations, passing over locked ones, and gives those that are still held and due and whose
-// ledger rows are all locked by us.
-func dueRows(ctx context.Context, t *tx, ids []reservation.ID, ls ledgers) ([]*row, error) {
-	var out []*row
-	err := each(ctx, t.conn, func(rows *sql.Rows) error {
+// ledger rows are all locked by us; and those that were expired at the instant before.
+func dueRows(ctx context.Context, t *tx, ids []reservation.ID, ls ledgers, before time.Time) (out []*row, was []reservation.Record, err error) {
+	err = each(ctx, t.conn, func(rows *sql.Rows) error {
 		r, err := scanRow(rows)
 		if err != nil {
 			return err
+		}
+		if r.State == reservation.Expired && r.ExpiredAt.Equal(before) {
+			was = append(was, r.Record)
 		}
 		if r.State != reservation.Held || r.ExpiresAt.After(r.at) {
 			return nil
@@ -195,7 +230,7 @@ func dueRows(ctx context.Context, t *tx, ids []reservation.ID, ls ledgers) ([]*r
 		out = append(out, r)
 		return nil
 	}, qRecordsTryLock, jsonHex(ids))
-	return out, err
+	return out, was, err
 }
 
 // expireRows drops the lines of locked holds, raises unpooled and sets their state.
