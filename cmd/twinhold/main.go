@@ -21,5 +21,6 @@ func withSignals() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
+	quietRedis()
 	return run(ctx, os.Args[1:], streams{out: os.Stdout, err: os.Stderr}, os.LookupEnv)
 }
