@@ -31,11 +31,12 @@ func (s *Store) adjust(ctx context.Context, a *adjusting) (reservation.AdjustRes
 	}
 	ctx, cancel := withBudget(ctx)
 	defer cancel()
+	waited := false
 	for n := 1; ; n++ {
 		err := a.try(ctx)
 		if !errors.Is(err, errShortNow) {
 			if err != nil {
-				return reservation.AdjustResult{}, err
+				return reservation.AdjustResult{}, busyAtLast(ctx, waited, err)
 			}
 			return a.res, nil
 		}
@@ -46,12 +47,13 @@ func (s *Store) adjust(ctx context.Context, a *adjusting) (reservation.AdjustRes
 		})
 		switch {
 		case err != nil:
-			return reservation.AdjustResult{}, err
+			return reservation.AdjustResult{}, busyAtLast(ctx, waited, err)
 		case next.soldOut != nil:
 			return reservation.AdjustResult{}, &reservation.ShortError{
 				Bucket: adj.Bucket, Asked: -adj.Delta, Available: next.soldOut[0].available(),
 			}
 		}
+		waited = true
 		s.metrics.busy.WithLabelValues("adjust").Inc()
 		if !pause(ctx, n) {
 			return reservation.AdjustResult{}, reservation.ErrBusy

@@ -132,6 +132,7 @@ func (d *deducting) known(ctx context.Context, cur *row) error {
 	if err != nil {
 		return err
 	}
+	j.State = cur.State
 	d.res = reservation.Deduction{State: cur.State, At: cur.ClaimedAt, Judgement: j}
 	d.done(cur.State)
 	return nil
@@ -158,12 +159,8 @@ func (d *deducting) unknown(ctx context.Context) error {
 		return err
 	}
 	var judged *verdict
-	j := reservation.Judgement{Decision: reservation.ClaimedOK}
 	if d.st.Stage.DualWrite() {
 		judged = judgeReserve(rec, levels, d.p.holder)
-		if judged.Decision != reservation.Granted {
-			j.Decision, j.Levels, j.Shortages = reservation.StateConflict, judged.Levels, judged.Shortages
-		}
 	}
 	if err := d.s.freeKey(ctx, d.t, d.p.holder); err != nil {
 		return err
@@ -175,6 +172,11 @@ func (d *deducting) unknown(ctx context.Context) error {
 	}
 	if err := d.insert(ctx, rec, judged); err != nil {
 		return err
+	}
+	// The reserve's own difference is told when it arrives; the claim of what was stored here is one decision.
+	j := reservation.Judgement{Decision: reservation.ClaimedOK, State: rec.State}
+	if rec.State == reservation.Refused {
+		j.Decision = reservation.RefundRequired
 	}
 	d.res = reservation.Deduction{State: rec.State, At: rec.ClaimedAt, Judgement: j}
 	d.done(rec.State)
@@ -211,7 +213,7 @@ func (d *deducting) done(state reservation.State) {
 	d.figures(deducted)
 }
 
-// judge says what MySQL's own record would have made of the claim. State is the state before.
+// judge says what MySQL's own record would have made of the claim.
 func (d *deducting) judge(ctx context.Context, cur *row) (reservation.Judgement, error) {
 	j := reservation.Judgement{State: cur.State}
 	levels, err := countLevels(ctx, d.t.conn, cur.buckets())

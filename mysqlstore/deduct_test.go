@@ -34,7 +34,7 @@ func TestDeductAHold(t *testing.T) {
 	d := b.deduct(pinOf(rec))
 	want := []reservation.Figures{{Bucket: bucket(1), OnHand: 7, Version: 2}, {Bucket: bucket(2), OnHand: 3, Version: 2}}
 	if d.State != reservation.Claimed || d.Replayed || !cmp.Equal(d.Figures, want) ||
-		d.Judgement.Decision != reservation.ClaimedOK || d.Judgement.State != reservation.Held {
+		d.Judgement.Decision != reservation.ClaimedOK || d.Judgement.State != reservation.Claimed {
 		t.Fatalf("got %+v", d)
 	}
 	again := b.deduct(pinOf(rec))
@@ -62,7 +62,7 @@ func TestDeductOvertakesItsReserve(t *testing.T) {
 		available int64
 	}{
 		{"would be granted", 10, 0, reservation.Granted, reservation.ClaimedOK, 7},
-		{"would be rejected", 10, 9, reservation.RejectedShort, reservation.StateConflict, -2},
+		{"would be rejected", 10, 9, reservation.RejectedShort, reservation.ClaimedOK, -2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -73,7 +73,7 @@ func TestDeductOvertakesItsReserve(t *testing.T) {
 			}
 			rec := truthRecord(t, "a", reservation.Held, time.Minute, line(1, 3))
 			d := b.deduct(pinOf(rec))
-			if d.State != reservation.Claimed || d.Judgement.Decision != c.claim || d.Judgement.State != 0 {
+			if d.State != reservation.Claimed || d.Judgement.Decision != c.claim || d.Judgement.State != reservation.Claimed {
 				t.Fatalf("claim: %+v", d)
 			}
 			b.figures(1, c.available, 7)
@@ -107,7 +107,7 @@ func TestDeductWhateverMySQLThinks(t *testing.T) {
 		},
 		{
 			"unknown, refused by the pin", func(*bench, reservation.Record) {}, func(p *reservation.Pin) { p.Late, p.Refuse = true, true },
-			reservation.Refused, reservation.ClaimedOK, 10,
+			reservation.Refused, reservation.RefundRequired, 10,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

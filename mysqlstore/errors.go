@@ -100,6 +100,16 @@ func corrupt(format string, args ...any) error {
 	return &reservation.CorruptError{Store: reservation.MySQL, What: fmt.Sprintf(format, args...)}
 }
 
+// busyAtLast names the reason for which a caller ran out of time: if all it met was busy, then that. An unknown
+// outcome stays one.
+func busyAtLast(ctx context.Context, waited bool, err error) error {
+	var ue *reservation.UnavailableError
+	if waited && ctx.Err() != nil && errors.As(err, &ue) {
+		return reservation.ErrBusy
+	}
+	return err
+}
+
 // ended gives why a context is over, in words that name a deadline as such.
 func ended(ctx context.Context, last error) error {
 	cause := context.Cause(ctx)

@@ -140,7 +140,9 @@ func judgeAgain(op reservation.MirrorOp, cur *row) reservation.Judgement {
 	case op.Replayed:
 		return reservation.Judgement{Decision: cur.Outcome, Shortages: cur.Shortages}
 	case cur.judged != nil:
-		return cur.judged.judgement()
+		j := cur.judged.judgement()
+		j.Overtaken = true // the claim that stored it judged it then
+		return j
 	case cur.DecidedBy == reservation.MySQL:
 		return reservation.Judgement{Decision: cur.Outcome, Shortages: cur.Shortages}
 	default:

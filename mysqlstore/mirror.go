@@ -57,7 +57,7 @@ type mirroring struct {
 
 func (m *mirroring) store(ctx context.Context) (reservation.Judgement, error) {
 	rec := m.op.Record
-	locked := false
+	locked, waited := false, false
 	for n := 1; ; n++ {
 		err := m.try(ctx, locked)
 		switch {
@@ -67,17 +67,18 @@ func (m *mirroring) store(ctx context.Context) (reservation.Judgement, error) {
 			locked = true
 			continue
 		case !errors.Is(err, errShort):
-			return m.unknownBucket(err)
+			return m.unknownBucket(busyAtLast(ctx, waited, err))
 		}
 		next, err := m.s.makeRoom(ctx, room{st: m.st, shop: rec.Shop, lines: rec.Lines, large: m.ledger || m.s.large(rec.Lines)})
 		switch {
 		case err != nil:
-			return m.unknownBucket(err)
+			return m.unknownBucket(busyAtLast(ctx, waited, err))
 		case next.soldOut != nil || n >= busyRounds:
 			locked = true
 		case next.ledger:
 			m.ledger = true
 		case next.busy:
+			waited = true
 			m.s.metrics.busy.WithLabelValues("mirror").Inc()
 			if !pause(ctx, n) {
 				return reservation.Judgement{}, reservation.ErrBusy

@@ -24,6 +24,7 @@ func (s *Store) Reserve(ctx context.Context, st reservation.Stamp, id reservatio
 	ctx, cancel := withBudget(ctx)
 	defer cancel()
 	a := &reserving{s: s, st: st, id: id, req: req}
+	waited := false
 	for n := 1; ; n++ {
 		err := a.try(ctx)
 		var taken *keyTakenError
@@ -36,17 +37,18 @@ func (s *Store) Reserve(ctx context.Context, st reservation.Stamp, id reservatio
 			}
 			continue
 		case !errors.Is(err, errShort):
-			return reservation.Result{}, err
+			return reservation.Result{}, busyAtLast(ctx, waited, err)
 		}
 		next, err := s.makeRoom(ctx, room{st: st, shop: req.Shop, lines: req.Lines, large: a.ledger || s.large(req.Lines), expire: st.Stage.Truth() == reservation.MySQL})
 		switch {
 		case err != nil:
-			return reservation.Result{}, err
+			return reservation.Result{}, busyAtLast(ctx, waited, err)
 		case next.soldOut != nil:
 			a.levels = next.soldOut
 		case next.ledger:
 			a.ledger = true
 		case next.busy:
+			waited = true
 			s.metrics.busy.WithLabelValues("reserve").Inc()
 			if !pause(ctx, n) {
 				return reservation.Result{}, reservation.ErrBusy
