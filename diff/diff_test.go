@@ -206,6 +206,35 @@ func TestWhatAGapLeftOutExplains(t *testing.T) {
 	b.expect(map[string]int64{"gap": 1}, 0)
 }
 
+// A hold that reaches the mirror past its expiry takes nothing there, and its expiry gives nothing back.
+func TestHoldThatArrivesTooLateIsAccountedFor(t *testing.T) {
+	b := newBench(t)
+	b.clock.at(0)
+	hold := b.engine.Begin(reservation.OpReserve)
+	b.clock.at(1)
+	rec := record(3, reservation.Held, reservation.Granted)
+	hold.Decided(outcomeOf(rec, reservation.Granted, true, 5))
+	b.clock.at(100)
+	hold.MirrorBegins()
+	b.clock.at(101)
+	hold.Compare(reservation.Judgement{Decision: reservation.Granted, State: reservation.Expired})
+	// Long after, the mirror still has the 3 that the truth has not: the truth's hold has not been swept.
+	b.reserve(4, 2, 5, 200, 201, 202, 203)
+	b.clock.at(300)
+	end := b.engine.BeginAt(reservation.OpExpire, b.clock.now())
+	expired := rec
+	expired.State = reservation.Expired
+	b.clock.at(301)
+	end.Decided(outcomeOf(expired, reservation.ExpiredOK, true, 0))
+	end.MirrorBegins()
+	b.clock.at(302)
+	end.Compare(reservation.Judgement{Decision: reservation.ExpiredOK, State: reservation.Expired})
+	// From now on both have 5 again: no difference may be laid to the late hold.
+	b.reserve(4, 5, 2, 400, 401, 402, 403)
+	b.levels.truth, b.levels.mirror = 5, 5
+	b.expect(map[string]int64{"race": 1}, 1)
+}
+
 func TestOtherDifferencesAreUnexplained(t *testing.T) {
 	for name, mutate := range map[string]func(*reservation.Judgement, *reservation.Record){
 		"state": func(j *reservation.Judgement, _ *reservation.Record) { j.State = reservation.Rejected },

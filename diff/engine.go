@@ -91,6 +91,7 @@ type Engine struct {
 	tally   *counts
 	live    spanList // begun, not finished or waiting to be judged; in order of Begin
 	buckets map[reservation.Bucket]*bucketLog
+	voids   map[reservation.ID]*Span // void holds whose end has not come yet
 	pending []*waiting
 	samples []Sample
 }
@@ -106,6 +107,7 @@ func New(opt Options) (*Engine, error) {
 		metrics: newMetrics(opt.Registerer, opt.Pod),
 		tally:   newCounts(),
 		buckets: map[reservation.Bucket]*bucketLog{},
+		voids:   map[reservation.ID]*Span{},
 	}, nil
 }
 
@@ -197,7 +199,26 @@ func (e *Engine) finish(s *Span, at time.Time) bool {
 		return false
 	}
 	s.finished, s.decided, s.mirrorTo = true, true, at
+	e.closeVoid(s, at)
 	return true
+}
+
+// closeVoid keeps the account of holds that reached the mirror past their expiry. Such a hold takes nothing there, and
+// its end gives nothing back; if it is claimed in time all the same, the claim takes it. So until its end is known the
+// mirror's half is open, and then both halves came somewhere between the two.
+func (e *Engine) closeVoid(s *Span, at time.Time) {
+	if s.void {
+		e.voids[s.pair.ID] = s
+		s.mirrorTo = time.Time{}
+		return
+	}
+	hold, ok := e.voids[s.pair.ID]
+	if !ok || s.pair.Op == reservation.OpReserve || at.IsZero() {
+		return
+	}
+	delete(e.voids, s.pair.ID)
+	hold.mirrorTo = at
+	s.mirrorFrom = hold.mirrorFrom
 }
 
 // conclude counts an unequal pair's explanation. The caller holds the lock.
@@ -268,5 +289,11 @@ func (e *Engine) Converged(began, ended time.Time) {
 	defer e.mu.Unlock()
 	for _, log := range e.buckets {
 		log.closeGaps(began, ended)
+	}
+	for id, hold := range e.voids {
+		if hold.pair.Truth.Began.Before(began) {
+			hold.mirrorTo = ended
+			delete(e.voids, id)
+		}
 	}
 }

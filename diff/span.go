@@ -26,6 +26,9 @@ type Span struct {
 	gap      bool
 	// overtaken: a later step of the reservation was there first, so the mirror's time says nothing of its speed.
 	overtaken bool
+	// void: the hold reached the mirror past its expiry and took no stock there. The step that ends it in the truth
+	// closes the account of both.
+	void bool
 	// mirrorFrom and mirrorTo bound when the mirror took the operation's effect. A zero mirrorTo is "not yet".
 	mirrorFrom, mirrorTo time.Time
 
@@ -102,6 +105,7 @@ func (s *Span) Compare(j reservation.Judgement) {
 	s.pair.Mirror.Ended = now
 	s.pair.Mirror.Decision, s.pair.Mirror.State = j.Decision, j.State
 	s.pair.Mirror.Record, s.pair.Mirror.Levels = j.Record, j.Levels
+	s.void = s.pair.Op == reservation.OpReserve && !s.pair.Replayed && s.pair.Truth.State.TakesUnits() && j.State == reservation.Expired
 	s.engine.compared(s, now)
 }
 

@@ -23,8 +23,9 @@ type Finding struct {
 // late in Redis by Redis's, and payment.clock_skew covers this much.
 const maxClockDifference = 2 * time.Second
 
-// checkSchema refuses a schema that is behind this program, or not there.
-func (s *Store) checkSchema(ctx context.Context) error {
+// CheckSchema refuses a schema that is behind this program, or not there. A server that does not answer is an
+// *UnavailableError.
+func (s *Store) CheckSchema(ctx context.Context) error {
 	ctx, cancel := withBudget(ctx)
 	defer cancel()
 	if err := s.db.PingContext(ctx); err != nil {

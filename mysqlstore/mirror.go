@@ -134,9 +134,12 @@ func (m *mirroring) try(ctx context.Context, locked bool) error {
 func (m *mirroring) judgeOnly(ctx context.Context) (reservation.Judgement, error) {
 	w := work{path: m.path, op: m.op.Op, stamp: m.st}
 	err := m.s.write(ctx, w, func(ctx context.Context, t *tx) (err error) {
-		if m.op.Op == reservation.OpReserve {
+		switch m.op.Op {
+		case reservation.OpReserve:
 			m.res, err = m.judgeRefused(ctx, t)
-		} else {
+		case reservation.OpAdjust:
+			m.res, err = m.judgeAdjust(ctx, t)
+		default:
 			m.res, err = m.judgeUnknown(ctx, t)
 		}
 		return err

@@ -43,6 +43,9 @@ type Options struct {
 	// Failpoint, if not nil, is called with the name of each step inside a write transaction: "claim.ledger",
 	// "claim.commit" (before it), "claim.committed". Tests end the process there.
 	Failpoint func(step string)
+	// Lazy makes Open ask the server nothing: a router whose Redis decides starts while its MySQL is down. CheckSchema
+	// is then the caller's to call.
+	Lazy bool
 	// Now is the process's clock. It measures durations only: what is due or late is judged by MySQL's.
 	Now func() time.Time
 }

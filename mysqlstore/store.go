@@ -35,7 +35,7 @@ var (
 )
 
 // Open opens a pod's schema and checks that it answers and that it has been migrated. A server that does not answer
-// is an *UnavailableError.
+// is an *UnavailableError. With Options.Lazy it asks nothing.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
@@ -46,9 +46,11 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{opts: o, db: db}
-	if err := s.checkSchema(ctx); err != nil {
-		_ = db.Close()
-		return nil, err
+	if !o.Lazy {
+		if err := s.CheckSchema(ctx); err != nil {
+			_ = db.Close()
+			return nil, err
+		}
 	}
 	s.metrics = newMetrics(o.Registerer, o.Pod)
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -17,6 +18,9 @@ type FencedStore interface {
 	reservation.Walker
 }
 
+// fenceWait bounds the wait for MySQL's fence: a router whose Redis decides starts without it.
+const fenceWait = 3 * time.Second
+
 // EnsureFences gives the stamp that the fences of a pod hold. A pod that neither store knows starts in the declared
 // stage, at epoch 1: MySQL's fence first, so that an interrupted start is completed by the next.
 func EnsureFences(ctx context.Context, pod string, declared reservation.Stage, redis, mysql FencedStore) (reservation.Stamp, error) {
@@ -24,7 +28,9 @@ func EnsureFences(ctx context.Context, pod string, declared reservation.Stage, r
 	if err != nil {
 		return reservation.Stamp{}, fmt.Errorf("read the fence of pod %s in Redis: %w", pod, err)
 	}
-	mf, err := mysql.ReadFence(ctx)
+	bounded, cancel := context.WithTimeout(ctx, fenceWait)
+	defer cancel()
+	mf, err := mysql.ReadFence(bounded)
 	if err != nil {
 		if rf.Epoch != 0 && rf.Stage.Truth() == reservation.Redis {
 			return rf.Stamp, nil // Redis decides: a router starts without MySQL, claims wait for it

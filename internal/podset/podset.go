@@ -104,6 +104,9 @@ func openPod(ctx context.Context, cfg *config.Config, pc config.Pod, opt Options
 	if err := p.openStores(ctx, cfg, opt); err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
+	if err := p.checkSchema(ctx); err != nil {
+		return nil, errors.Join(err, p.Close(ctx))
+	}
 	stamp, err := router.EnsureFences(ctx, pc.ID, pc.DeclaredStage(), p.Redis, p.MySQL)
 	if err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
@@ -115,6 +118,22 @@ func openPod(ctx context.Context, cfg *config.Config, pc config.Pod, opt Options
 	return p, nil
 }
 
+// startWait bounds how long a start waits for a MySQL that does not answer.
+const startWait = 3 * time.Second
+
+// checkSchema refuses a schema that is not this program's. A MySQL that does not answer is no reason to refuse a pod
+// whose Redis decides: that is judged by the fences.
+func (p *Pod) checkSchema(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	err := p.MySQL.CheckSchema(ctx)
+	if reservation.CodeOf(err) == reservation.CodeUnavailable {
+		p.log.Warn("MySQL does not answer: claims will wait for it", "pod", p.Config.ID, "err", err)
+		return nil
+	}
+	return err
+}
+
 func (p *Pod) openStores(ctx context.Context, cfg *config.Config, opt Options) error {
 	t, pc := cfg.Tuning, p.Config
 	var err error
@@ -122,6 +141,7 @@ func (p *Pod) openStores(ctx context.Context, cfg *config.Config, opt Options) e
 		DSN: pc.MySQL.Reveal(), Pod: pc.ID, PoolSize: cfg.Defaults.PoolSize, LargeCart: int64(t.LargeCart),
 		Retention: cfg.Defaults.Retention, LatePolicy: cfg.Defaults.LateClaim, WriteTimeout: t.MySQL.TransactionLimit,
 		LockWait: t.MySQL.LockWait, MaxOpenConns: t.MySQL.Connections, Logger: opt.Logger, Registerer: opt.Registerer,
+		Lazy: true,
 	})
 	if err != nil {
 		return err

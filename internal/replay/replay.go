@@ -78,14 +78,17 @@ func Run(ctx context.Context, set *podset.Set, pod *podset.Pod, plan loadgen.Pla
 	return r, nil
 }
 
-// pace waits while the mirror's queue is more than half full, so that it never overflows.
+// paceDepth is how many operations may be on their way to the mirror when the next one is sent.
+const paceDepth = 128
+
+// pace waits while the mirror's queue is deep, so that it never overflows.
 func pace(pod *podset.Pod) func(context.Context) error {
 	q := pod.Router.Queue()
 	if q == nil {
 		return nil
 	}
-	// The queue is sharded by reservation: a single shard must not overflow either.
-	return func(ctx context.Context) error { return q.WaitBelow(ctx, max(1, q.Capacity()/16)) }
+	// Deep enough to keep every worker busy, and no deeper: what waits in the queue is how far the mirror is behind.
+	return func(ctx context.Context) error { return q.WaitBelow(ctx, min(paceDepth, q.Capacity()/2)) }
 }
 
 // stock gives every bucket of the plan its stock: a first stocking, or more of it where the bucket was there already.
