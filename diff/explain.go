@@ -63,7 +63,6 @@ type waiting struct {
 	// the reading is known.
 	reads []reading
 	ex    Explanation
-	named int
 }
 
 // reading is one look at a bucket in both stores.

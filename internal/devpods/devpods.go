@@ -7,6 +7,7 @@ package devpods
 import (
 	"bytes"
 	"context"
+	_ "embed" // the configuration's template
 	"errors"
 	"fmt"
 	"strconv"
@@ -86,6 +87,9 @@ func (p *Pods) Close() error {
 	return p.Stack.Close()
 }
 
+//go:embed twinhold.yaml.tmpl
+var configTemplate string
+
 type podData struct {
 	ID, Shops, Redis, MySQL string
 }
@@ -108,6 +112,10 @@ func (p *Pods) setUp(ctx context.Context, opt Options) error {
 			ID: "pod-" + strconv.Itoa(n), Shops: fmt.Sprintf("%d-%d", (n-1)*ShopsPerPod+1, n*ShopsPerPod),
 			Redis: url, MySQL: dsn,
 		})
+	}
+	page, err := template.New("twinhold.yaml").Funcs(template.FuncMap{"quote": quote}).Parse(configTemplate)
+	if err != nil {
+		return fmt.Errorf("read the configuration's template: %w", err)
 	}
 	var buf bytes.Buffer
 	if err := page.Execute(&buf, data); err != nil {
@@ -147,25 +155,3 @@ func (p *Pods) schema(ctx context.Context, opt Options, n int) (string, error) {
 	}
 	return c.FormatDSN(), nil
 }
-
-var page = template.Must(template.New("twinhold.yaml").Funcs(template.FuncMap{"quote": quote}).Parse(`version: 1
-data:  {listen: "127.0.0.1:7070"}
-admin: {listen: "127.0.0.1:7071"}
-{{- if .Short}}
-defaults: {ttl: 1m, max_ttl: 10m, retention: 48h}
-payment:  {timeout: 1s, callback_window: 500ms, clock_skew: 200ms}
-tuning:
-  settle: 500ms
-  sweep: {interval: 100ms}
-{{- end}}
-pods:
-{{- range .Pods}}
-  - id: {{.ID}}
-    shops: ["{{.Shops}}"]
-    redis: {{quote .Redis}}
-    mysql: {{quote .MySQL}}
-    source_of_truth: redis
-    mirror: {{$.Mirror}}
-    max_stage: cutover
-{{- end}}
-`))

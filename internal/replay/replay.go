@@ -149,7 +149,7 @@ func awaitExpiry(ctx context.Context, plan loadgen.Plan, stats loadgen.Stats, op
 }
 
 func catchUpOf(r shadow.Round) CatchUp {
-	c := CatchUp{Walked: r.Walked, Repaired: r.Repaired, Figures: r.Figures, Skipped: r.Skipped, Left: r.Left}
+	c := CatchUp{Walked: r.Walked, Repaired: r.Repaired, Figures: r.Figures, Skipped: r.Skipped, Left: append([]string{}, r.Left...)}
 	if c.Repaired == nil {
 		c.Repaired = map[string]int{}
 	}
