@@ -1,0 +1,182 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/twinhold/twinhold/reservation"
+	"github.com/twinhold/twinhold/reservation/memstore"
+	"github.com/twinhold/twinhold/router"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var shadowStamp = reservation.Stamp{Epoch: 1, Stage: reservation.Shadow}
+
+// truth is a store whose answers can be replaced: these tests are about the router, not about a store.
+type truth struct {
+	*memstore.Store
+	calls int
+	err   error
+}
+
+func (s *truth) Reserve(ctx context.Context, st reservation.Stamp, id reservation.ID, req reservation.Request) (reservation.Result, error) {
+	s.calls++
+	if s.err != nil {
+		return reservation.Result{}, s.err
+	}
+	return s.Store.Reserve(ctx, st, id, req)
+}
+
+// agreeing is a mirror that always answers what the truth did.
+type agreeing struct{}
+
+func (agreeing) Mirror(_ context.Context, _ reservation.Stamp, op reservation.MirrorOp) (reservation.Judgement, error) {
+	return reservation.Judgement{Decision: op.Decision, State: op.Record.State}, nil
+}
+
+func newPod(t *testing.T) (*router.Pod, *truth) {
+	t.Helper()
+	mem, err := memstore.New(memstore.Options{Clock: time.Now, Truth: reservation.Redis})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mem.InitFence(t.Context(), shadowStamp); err != nil {
+		t.Fatal(err)
+	}
+	stock := []reservation.Stocking{{Bucket: reservation.Bucket{Shop: 1, Item: 1, Group: 1}, Quantity: 10}}
+	if _, _, err := mem.Stock(t.Context(), shadowStamp, stock); err != nil {
+		t.Fatal(err)
+	}
+	s := &truth{Store: mem}
+	p, err := router.NewPod(router.PodOptions{
+		ID: "pod-1", Shops: []router.ShopRange{{From: 1, To: 9}}, Stamp: shadowStamp, Truth: s, Mirror: agreeing{}, Other: mem,
+		Limits: reservation.Limits{DefaultTTL: time.Minute, MaxTTL: time.Hour, MinTTL: time.Second},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return p, s
+}
+
+func one(quantity int64) []reservation.Line {
+	return []reservation.Line{{Item: 1, Group: 1, Quantity: quantity}}
+}
+
+func TestPodOfFindsTheRange(t *testing.T) {
+	a, _ := newPod(t)
+	r, err := router.New(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for shop, found := range map[int64]bool{0: false, 1: true, 9: true, 10: false, -1: false} {
+		if _, err := r.PodOf(shop); (err == nil) != found {
+			t.Errorf("shop %d: %v, want found = %v", shop, err, found)
+		}
+	}
+	b, _ := newPod(t)
+	if _, err := router.New(a, b); err == nil || !strings.Contains(err.Error(), "overlap") {
+		t.Errorf("two pods with the same shops: %v", err)
+	}
+}
+
+func TestBadInputReachesNoStoreAndIsNoOperation(t *testing.T) {
+	p, s := newPod(t)
+	for name, call := range map[string]func() error{
+		"no key":   func() error { _, err := p.Reserve(t.Context(), 1, "", one(1), 0); return err },
+		"no lines": func() error { _, err := p.Reserve(t.Context(), 1, "k", nil, 0); return err },
+		"zero":     func() error { _, err := p.Reserve(t.Context(), 1, "k", one(0), 0); return err },
+		"short":    func() error { _, err := p.Reserve(t.Context(), 1, "k", one(1), time.Second); return err },
+		"no delta": func() error {
+			_, err := p.Adjust(t.Context(), reservation.Adjustment{ID: "a", Bucket: reservation.Bucket{Shop: 1, Item: 1, Group: 1}})
+			return err
+		},
+	} {
+		if code := reservation.CodeOf(call()); code != reservation.CodeInvalidArgument {
+			t.Errorf("%s gave %s", name, code)
+		}
+	}
+	if got := p.Engine().Tally().Operations; s.calls != 0 || got != 0 {
+		t.Errorf("%d calls reached the store, %d operations were counted", s.calls, got)
+	}
+}
+
+func TestI11EveryEndOfAnOperationIsCounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		err    error
+		gap    string
+		expect int64 // compared
+	}{
+		"granted":     {nil, "", 1},
+		"conflict":    {reservation.ErrKeyConflict, "", 1},
+		"no bucket":   {&reservation.UnknownBucketError{}, "", 1},
+		"unknown":     {&reservation.UnknownOutcomeError{Store: reservation.Redis, Cause: errors.New("reply lost")}, "unknown", 0},
+		"deadline":    {context.DeadlineExceeded, "unknown", 0},
+		"unavailable": {&reservation.UnavailableError{Store: reservation.Redis, Cause: errors.New("refused")}, "unavailable", 0},
+		"busy":        {reservation.ErrBusy, "unavailable", 0},
+		"frozen":      {reservation.ErrFrozen, "frozen", 0},
+		"stale":       {&reservation.FenceError{Verdict: reservation.Stale}, "unavailable", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, s := newPod(t)
+			s.err = c.err
+			_, err := p.Reserve(t.Context(), 1, "k", one(1), 0)
+			if !errors.Is(err, c.err) {
+				t.Errorf("the caller got %v, want %v", err, c.err)
+			}
+			if err := p.Queue().Drain(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			tally := p.Engine().Tally()
+			if tally.Operations != 1 || tally.Compared != c.expect || tally.GapTotal() != 1-c.expect {
+				t.Errorf("I11: operations %d, compared %d, gaps %v", tally.Operations, tally.Compared, tally.Gaps)
+			}
+			if c.gap != "" && tally.Gaps[c.gap] != 1 {
+				t.Errorf("gaps %v, want one %s", tally.Gaps, c.gap)
+			}
+		})
+	}
+}
+
+func TestStagesThatThisVersionDoesNotServeAreRefused(t *testing.T) {
+	_, s := newPod(t)
+	for _, stage := range reservation.Stages() {
+		p, err := router.NewPod(router.PodOptions{
+			ID: "pod-1", Stamp: reservation.Stamp{Epoch: 1, Stage: stage}, Truth: s, Mirror: agreeing{}, Other: s,
+		})
+		served := stage == reservation.Legacy || stage == reservation.Shadow
+		if (err == nil) != served {
+			t.Errorf("%s: %v", stage, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), stage.String()) {
+			t.Errorf("the refusal does not name the stage: %v", err)
+		}
+		if p != nil {
+			if err := p.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestLegacyComparesNothing(t *testing.T) {
+	_, s := newPod(t)
+	legacy := reservation.Stamp{Epoch: 1, Stage: reservation.Legacy}
+	p, err := router.NewPod(router.PodOptions{ID: "pod-1", Stamp: legacy, Truth: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Engine() != nil || p.Queue() != nil {
+		t.Error("a pod in legacy has a mirror")
+	}
+}
