@@ -158,6 +158,7 @@ func (e *Engine) compared(s *Span, at time.Time) {
 	e.metrics.compared.WithLabelValues(s.pair.Op.String(), verdict.String()).Inc()
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	s.mirrorFrom = s.pair.Mirror.Began // under the lock: other pairs' explanations read it
 	if !e.finish(s, at) {
 		return
 	}

@@ -101,7 +101,6 @@ func (s *Span) Compare(j reservation.Judgement) {
 	case j.Overtaken: // a later step stored and judged it, at some time since the answer
 		s.pair.Mirror.Began, s.overtaken = s.pair.Truth.Ended, true
 	}
-	s.mirrorFrom = s.pair.Mirror.Began
 	s.pair.Mirror.Ended = now
 	s.pair.Mirror.Decision, s.pair.Mirror.State = j.Decision, j.State
 	s.pair.Mirror.Record, s.pair.Mirror.Levels = j.Record, j.Levels
