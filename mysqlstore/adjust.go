@@ -173,7 +173,9 @@ func (a *adjusting) store(ctx context.Context, t *tx, l level, unpooled int64, u
 		return err
 	}
 	id := []byte(a.adj.ID)
-	_, err := exec(ctx, t.conn, qEntryAdjust, l.bucket.Shop, l.bucket.Item, l.bucket.Group, id, id, a.adj.Delta, a.res.Forced, t.now)
+	// Where the truth has taken it already, only the truth knows what it lacked: what a person forced is on record.
+	forced := a.adj.Force && (a.res.Forced || a.taken)
+	_, err := exec(ctx, t.conn, qEntryAdjust, l.bucket.Shop, l.bucket.Item, l.bucket.Group, id, id, a.adj.Delta, forced, t.now)
 	a.s.step(t, "entries")
 	a.res.Figures = reservation.Figures{Bucket: l.bucket, OnHand: l.onHand + a.adj.Delta, Version: l.version + 1}
 	return err

@@ -157,7 +157,7 @@ FROM reservation_units GROUP BY shop_id, inventory_item_id, inventory_group_id`
 	qInspectLines = `/* conn_tag:inspect */ SELECT shop_id, inventory_item_id, inventory_group_id, reservation_id, quantity
 FROM reserved_quantities ORDER BY shop_id, inventory_item_id, inventory_group_id, reservation_id`
 	qInspectRecords = "/* conn_tag:inspect */ " + selectRecord + "ORDER BY r.id"
-	qInspectEntries = `/* conn_tag:inspect */ SELECT shop_id, inventory_item_id, inventory_group_id, kind, ref, delta, created_at
+	qInspectEntries = `/* conn_tag:inspect */ SELECT shop_id, inventory_item_id, inventory_group_id, kind, ref, delta, forced, created_at
 FROM ledger_entries ORDER BY shop_id, inventory_item_id, inventory_group_id, kind, ref`
 )
 

@@ -24,7 +24,9 @@ type Entry struct {
 	// Adjustment is the adjustment's id; empty in entries of other kinds.
 	Adjustment string
 	Delta      int64
-	At         time.Time
+	// Forced: a person let this adjustment go below what was promised.
+	Forced bool
+	At     time.Time
 }
 
 // BucketState is what a store keeps of one bucket, read raw: nothing here is computed from the rest, so that the

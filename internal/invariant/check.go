@@ -67,7 +67,7 @@ func (c *check) addEntry(e reservation.Entry) {
 		c.claims[e.Reservation] = append(c.claims[e.Reservation], e)
 	case reservation.EntryAdjust:
 		j.stocked += e.Delta
-		if e.Delta < 0 && c.opts.Forced != nil && c.opts.Forced(e) {
+		if e.Delta < 0 && e.Forced {
 			j.forced -= e.Delta
 		}
 	default:

@@ -28,8 +28,6 @@ type Options struct {
 	// OldestKept: claim entries of reservations created before it may have outlived their record, which was purged.
 	// Zero: nothing was purged, and an entry without its record is a violation.
 	OldestKept time.Time
-	// Forced tells which adjustments somebody forced below what was promised. Nil: none.
-	Forced func(reservation.Entry) bool
 	// PinnedAdjustments are negative adjustments that Redis has taken and the ledger has not confirmed: they count
 	// as held.
 	PinnedAdjustments []reservation.Adjustment

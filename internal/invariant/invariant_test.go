@@ -374,15 +374,15 @@ func TestForcedAdjustmentIsAnException(t *testing.T) {
 	if got := w.check().Map()["I1"]; got != "violated" {
 		t.Errorf("an adjustment that nobody forced: I1 is %s", got)
 	}
-	w.opts.Forced = func(e reservation.Entry) bool { return e.Adjustment == "fire" }
+	w.mysql.Entries[len(w.mysql.Entries)-1].Forced = true
 	rep := w.check()
 	if r, _ := rep.Result("I1"); !rep.OK() || len(r.Exceptions) != 2 {
 		t.Errorf("a forced adjustment:\n%s", rep)
 	}
 	// What somebody added with force takes nothing away from what force explains.
 	w.mysql.Entries = append(w.mysql.Entries[:6:6],
-		reservation.Entry{Bucket: bucket(2), Kind: reservation.EntryAdjust, Adjustment: "fire", Delta: 4},
-		reservation.Entry{Bucket: bucket(2), Kind: reservation.EntryAdjust, Adjustment: "fire", Delta: -9})
+		reservation.Entry{Bucket: bucket(2), Kind: reservation.EntryAdjust, Adjustment: "fire", Delta: 4, Forced: true},
+		reservation.Entry{Bucket: bucket(2), Kind: reservation.EntryAdjust, Adjustment: "fire", Delta: -9, Forced: true})
 	if rep := w.check(); !rep.OK() {
 		t.Errorf("a forced adjustment after one that added:\n%s", rep)
 	}

@@ -48,7 +48,7 @@ local function main()
     seen[i] = int(available)
     if available < l[2] then
       local bucket = string.match(l[1], ':(.+)$')
-      short[#short + 1] = bucket .. ':' .. int(l[2]) .. ':' .. seen[i]
+      short[#short + 1] = bucket .. ':' .. int(l[2]) .. ':' .. int(math.max(0, available))
     end
   end
   local granted = #short == 0

@@ -130,7 +130,7 @@ func (s *Store) Adjust(ctx context.Context, st reservation.Stamp, adj reservatio
 	b.available += adj.Delta
 	b.version++
 	s.entries = append(s.entries, reservation.Entry{
-		Bucket: adj.Bucket, Kind: reservation.EntryAdjust, Adjustment: adj.ID, Delta: adj.Delta, At: s.now(),
+		Bucket: adj.Bucket, Kind: reservation.EntryAdjust, Adjustment: adj.ID, Delta: adj.Delta, Forced: forced, At: s.now(),
 	})
 	res := reservation.AdjustResult{Figures: figures(adj.Bucket, b), Forced: forced}
 	s.adjusts[key] = adjusted{adj, res}

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -338,7 +337,6 @@ func (e *env) invariants() {
 	now := e.now()
 	opts := invariant.Options{
 		Settled: true, LedgerOnly: e.h.LedgerOnly, Now: now,
-		Forced: func(en reservation.Entry) bool { return strings.HasPrefix(en.Adjustment, forcedPrefix) },
 	}
 	if e.cfg.Retention < time.Minute {
 		opts.OldestKept = now // such a store purges under our hands
