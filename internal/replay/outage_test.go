@@ -25,6 +25,7 @@ func openTwo(t *testing.T) (*podset.Set, *devstack.Stack) {
 	}
 	pods.Config.Pods[1].Mirror = false
 	pods.Config.Tuning.PinLease = time.Second
+	pods.Config.Tuning.Mirror.Deadline = time.Second
 	set, err := podset.Open(t.Context(), pods.Config, podset.Options{})
 	if err != nil {
 		t.Fatal(err)
