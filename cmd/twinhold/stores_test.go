@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twinhold/twinhold/internal/devpods"
 	"github.com/twinhold/twinhold/internal/devstack"
 	"github.com/twinhold/twinhold/internal/devstack/devtest"
+	"github.com/twinhold/twinhold/internal/podset/podsettest"
 )
 
 func TestMain(m *testing.M) { devtest.Main(m, devtest.Needs{}) }
@@ -24,11 +24,7 @@ type client struct {
 
 func newClient(t *testing.T) (*client, *devstack.Stack) {
 	t.Helper()
-	stack := devtest.Private(t, devstack.Options{MySQL: true, Redis: true})
-	pods, err := devpods.Start(t.Context(), devpods.Options{Short: true, Pods: 2, Stack: stack})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pods, stack := podsettest.Pods(t, 2)
 	return &client{t, configFile(t, string(pods.YAML))}, stack
 }
 

@@ -158,8 +158,8 @@ func (f file) forbidsInternal(rel string) string {
 		}
 		return tool + " imports no other package of the project"
 	}
-	if !f.test && within(rel, "internal/devstack/devtest") {
-		return "devtest is for tests"
+	if !f.test && within(rel, "internal/devstack/devtest") && !strings.HasSuffix(f.dir, "test") {
+		return "devtest is for tests, and for packages named ...test that help them"
 	}
 	return ""
 }

@@ -1,7 +1,6 @@
 package podset_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/twinhold/twinhold/internal/devstack"
 	"github.com/twinhold/twinhold/internal/devstack/devtest"
 	"github.com/twinhold/twinhold/internal/podset"
+	"github.com/twinhold/twinhold/internal/podset/podsettest"
 	"github.com/twinhold/twinhold/reservation"
 	"github.com/twinhold/twinhold/router"
 )
@@ -19,30 +19,9 @@ func TestMain(m *testing.M) { devtest.Main(m, devtest.Needs{}) }
 
 const shop = 1
 
-func newPods(t *testing.T) (*devpods.Pods, *devstack.Stack) {
-	t.Helper()
-	stack := devtest.Private(t, devstack.Options{MySQL: true, Redis: true})
-	pods, err := devpods.Start(t.Context(), devpods.Options{Short: true, Stack: stack})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pods, stack
-}
-
 func openPod(t *testing.T, pods *devpods.Pods) *podset.Pod {
 	t.Helper()
-	set, err := podset.Open(t.Context(), pods.Config, podset.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := set.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return set.Pods[0]
+	return podsettest.Open(t, pods, podset.Options{}).Pods[0]
 }
 
 func stock(t *testing.T, p *podset.Pod, item, quantity int64) {
@@ -120,7 +99,7 @@ func wantInvariants(t *testing.T, p *podset.Pod) {
 }
 
 func TestI5CatchUpMendsEveryKindOfGap(t *testing.T) {
-	pods, _ := newPods(t)
+	pods, _ := podsettest.Pods(t, 1)
 	p := openPod(t, pods)
 	stock(t, p, 1, 10)
 	g := &past{t: t, p: p}
@@ -168,7 +147,7 @@ func TestI5CatchUpMendsEveryKindOfGap(t *testing.T) {
 }
 
 func TestCatchUpLeavesTheYoungAlone(t *testing.T) {
-	pods, _ := newPods(t)
+	pods, _ := podsettest.Pods(t, 1)
 	p := openPod(t, pods)
 	stock(t, p, 1, 10)
 	g := &past{t: t, p: p}
@@ -183,7 +162,7 @@ func TestCatchUpLeavesTheYoungAlone(t *testing.T) {
 }
 
 func TestI4LostFiguresAreSentAgain(t *testing.T) {
-	pods, _ := newPods(t)
+	pods, _ := podsettest.Pods(t, 1)
 	p := openPod(t, pods)
 	stock(t, p, 1, 10)
 	// The ledger changes and Redis never hears of it.
@@ -205,7 +184,7 @@ func TestI4LostFiguresAreSentAgain(t *testing.T) {
 }
 
 func TestFencesStartOnceAndStay(t *testing.T) {
-	pods, _ := newPods(t)
+	pods, _ := podsettest.Pods(t, 1)
 	p := openPod(t, pods)
 	if got := p.Router.Stamp(); got != (reservation.Stamp{Epoch: 1, Stage: reservation.Shadow}) {
 		t.Fatalf("a new pod starts at %v", got)
@@ -218,7 +197,7 @@ func TestFencesStartOnceAndStay(t *testing.T) {
 }
 
 func TestInterruptedStartIsCompleted(t *testing.T) {
-	pods, stack := newPods(t)
+	pods, stack := podsettest.Pods(t, 1)
 	openPod(t, pods)
 	flush(t, stack)
 	if got := openPod(t, pods).Router.Stamp().Epoch; got != 1 {
@@ -227,7 +206,7 @@ func TestInterruptedStartIsCompleted(t *testing.T) {
 }
 
 func TestFlushedRedisIsNotTakenForANewPod(t *testing.T) {
-	pods, stack := newPods(t)
+	pods, stack := podsettest.Pods(t, 1)
 	p := openPod(t, pods)
 	stock(t, p, 1, 10)
 	if _, err := p.Router.Reserve(t.Context(), shop, "k", []reservation.Line{{Item: 1, Group: 1, Quantity: 1}}, time.Minute); err != nil {
@@ -257,7 +236,7 @@ func flush(t *testing.T, stack *devstack.Stack) {
 }
 
 func TestRouterStartsWithoutMySQLWhileRedisDecides(t *testing.T) {
-	pods, stack := newPods(t)
+	pods, stack := podsettest.Pods(t, 1)
 	first := openPod(t, pods)
 	stock(t, first, 1, 10)
 	if err := stack.MySQL.Pause(); err != nil {

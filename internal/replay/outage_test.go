@@ -12,31 +12,18 @@ import (
 	"github.com/twinhold/twinhold/internal/devstack"
 	"github.com/twinhold/twinhold/internal/devstack/devtest"
 	"github.com/twinhold/twinhold/internal/podset"
+	"github.com/twinhold/twinhold/internal/podset/podsettest"
 	"github.com/twinhold/twinhold/reservation"
 )
 
 // openTwo sets up pod-1 in shadow and pod-2 in legacy, on the same private servers.
 func openTwo(t *testing.T) (*podset.Set, *devstack.Stack) {
 	t.Helper()
-	stack := devtest.Private(t, devstack.Options{MySQL: true, Redis: true})
-	pods, err := devpods.Start(t.Context(), devpods.Options{Pods: 2, Short: true, Stack: stack})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pods, stack := podsettest.Pods(t, 2)
 	pods.Config.Pods[1].Mirror = false
 	pods.Config.Tuning.PinLease = time.Second
 	pods.Config.Tuning.Mirror.Deadline = time.Second
-	set, err := podset.Open(t.Context(), pods.Config, podset.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := set.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	set := podsettest.Open(t, pods, podset.Options{})
 	t.Cleanup(func() {
 		if err := stack.MySQL.Resume(); err != nil {
 			t.Error(err)

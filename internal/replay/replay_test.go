@@ -9,11 +9,10 @@ import (
 	"time"
 
 	"github.com/twinhold/twinhold/diff"
-	"github.com/twinhold/twinhold/internal/devpods"
-	"github.com/twinhold/twinhold/internal/devstack"
 	"github.com/twinhold/twinhold/internal/devstack/devtest"
 	"github.com/twinhold/twinhold/internal/loadgen"
 	"github.com/twinhold/twinhold/internal/podset"
+	"github.com/twinhold/twinhold/internal/podset/podsettest"
 	"github.com/twinhold/twinhold/internal/replay"
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -21,26 +20,12 @@ import (
 func TestMain(m *testing.M) { devtest.Main(m, devtest.Needs{}) }
 
 // open sets up a pod in shadow on servers of its own.
-func open(t *testing.T, wrap func(reservation.Mirror) reservation.Mirror) (*podset.Set, *devpods.Pods) {
+func open(t *testing.T, wrap func(reservation.Mirror) reservation.Mirror) *podset.Set {
 	t.Helper()
-	stack := devtest.Private(t, devstack.Options{MySQL: true, Redis: true})
-	pods, err := devpods.Start(t.Context(), devpods.Options{Short: true, Stack: stack})
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := podset.Open(t.Context(), pods.Config, podset.Options{Wrap: wrap})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := set.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	pods, _ := podsettest.Pods(t, 1)
+	set := podsettest.Open(t, pods, podset.Options{Wrap: wrap})
 	set.Router.Start()
-	return set, pods
+	return set
 }
 
 func day(t *testing.T, name string) loadgen.Recording {
@@ -94,7 +79,7 @@ func wantOK(t *testing.T, res replay.Result) {
 }
 
 func TestI1ToI6AndI11OverRecordedDays(t *testing.T) {
-	set, _ := open(t, nil)
+	set := open(t, nil)
 	repeat := 2
 	if devtest.Soak() {
 		repeat = 20
@@ -116,7 +101,7 @@ func TestI1ToI6AndI11OverRecordedDays(t *testing.T) {
 }
 
 func TestPlentyRejectsNothing(t *testing.T) {
-	set, _ := open(t, nil)
+	set := open(t, nil)
 	res := run(t, set, loadgen.PlanOptions{Stock: loadgen.Plenty()}, 16, day(t, dec05), day(t, dec06))
 	wantOK(t, res)
 	if res.Reserve.Rejected != 0 {
@@ -169,7 +154,7 @@ func (o *offByOne) Mirror(ctx context.Context, st reservation.Stamp, op reservat
 
 func TestPlantedOffByOneStaysUnexplained(t *testing.T) {
 	planted := &offByOne{}
-	set, _ := open(t, func(m reservation.Mirror) reservation.Mirror {
+	set := open(t, func(m reservation.Mirror) reservation.Mirror {
 		planted.inner = m
 		return planted
 	})
