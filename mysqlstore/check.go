@@ -62,7 +62,7 @@ func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 }
 
 func versionFinding(version, comment string) Finding {
-	f := Finding{Check: "version", Found: version + " (" + comment + ")"}
+	f := Finding{Check: "version", Found: version + ", " + strings.Trim(comment, "()")}
 	if strings.Contains(strings.ToLower(version+comment), "mariadb") {
 		f.Hint = "MariaDB lacks what the store relies on: use MySQL 8.0.19 or later"
 		return f

@@ -116,5 +116,8 @@ func ended(ctx context.Context, last error) error {
 	if last == nil {
 		return cause
 	}
+	if cause == nil {
+		return last
+	}
 	return fmt.Errorf("%w (last: %w)", cause, last)
 }

@@ -48,6 +48,9 @@ func EnsureFences(ctx context.Context, pod string, declared reservation.Stage, r
 }
 
 func startFences(ctx context.Context, pod string, first reservation.Stamp, mf reservation.Fence, redis, mysql FencedStore) (reservation.Stamp, error) {
+	if !Serves(first.Stage) {
+		return reservation.Stamp{}, notServed(pod, first.Stage)
+	}
 	empty, err := redis.Empty(ctx)
 	if err != nil {
 		return reservation.Stamp{}, fmt.Errorf("look for reservations of pod %s in Redis: %w", pod, err)

@@ -63,13 +63,23 @@ func (o *PodOptions) validate() error {
 		return errors.New("router: PodOptions.ID is empty")
 	case o.Truth == nil:
 		return fmt.Errorf("router: pod %s has no store that decides", o.ID)
-	case o.Stamp.Stage != reservation.Legacy && o.Stamp.Stage != reservation.Shadow:
-		return fmt.Errorf("pod %s is in stage %s: this version serves legacy and shadow", o.ID, o.Stamp.Stage)
+	case !Serves(o.Stamp.Stage):
+		return notServed(o.ID, o.Stamp.Stage)
 	case o.Stamp.Stage.DualWrite() && (o.Mirror == nil || o.Other == nil):
 		return fmt.Errorf("router: pod %s is in stage %s and has no mirror", o.ID, o.Stamp.Stage)
 	default:
 		return nil
 	}
+}
+
+// ErrNotServed: this version cannot carry operations in the pod's stage.
+var ErrNotServed = errors.New("this version serves the stages legacy and shadow")
+
+// Serves tells whether this version carries operations in a stage.
+func Serves(s reservation.Stage) bool { return s == reservation.Legacy || s == reservation.Shadow }
+
+func notServed(pod string, s reservation.Stage) error {
+	return fmt.Errorf("pod %s is in stage %s: %w", pod, s, ErrNotServed)
 }
 
 // Pod is one pod as a router serves it.

@@ -114,7 +114,7 @@ func recordAnswerOf(rec reservation.Record) recordAnswer {
 		ans.Lines = append(ans.Lines, lineAnswer{decimal(l.Item), decimal(l.Group), l.Quantity})
 	}
 	for step, at := range map[string]time.Time{
-		"created": rec.CreatedAt, "pinned": rec.PinnedAt, "released": rec.ReleasedAt, "expired": rec.ExpiredAt, "claimed": rec.ClaimedAt,
+		"created": rec.CreatedAt, "pinned": rec.PinnedAt, "released": rec.ReleasedAt, "expired": rec.ExpiredAt, ended(rec): rec.ClaimedAt,
 	} {
 		if !at.IsZero() {
 			ans.History[step] = instant(at)
@@ -123,8 +123,17 @@ func recordAnswerOf(rec reservation.Record) recordAnswer {
 	return ans
 }
 
-func availabilityAnswerOf(av reservation.Availability) availabilityAnswer {
-	return availabilityAnswer{decimal(av.Available), decimal(av.Held), decimal(av.OnHand), av.Truth.String()}
+// availabilityAnswerOf shows a store's figures of a pod whose source of truth is truth.
+func availabilityAnswerOf(av reservation.Availability, truth reservation.Truth) availabilityAnswer {
+	return availabilityAnswer{decimal(av.Available), decimal(av.Held), decimal(av.OnHand), truth.String()}
+}
+
+// ended names what ClaimedAt is the time of.
+func ended(rec reservation.Record) string {
+	if rec.State == reservation.Refused {
+		return "refused"
+	}
+	return "claimed"
 }
 
 // texter writes itself for people.
@@ -148,7 +157,7 @@ func writef(w io.Writer, format string, args ...any) error {
 func (r reserveReply) text(w io.Writer) error {
 	again := ""
 	if r.Replayed {
-		again = ", as it was before"
+		again = ", as it was before; now it is " + strings.ToLower(r.State)
 	}
 	if err := writef(w, "%s %s%s\n", r.ReservationID, strings.ToLower(r.Outcome), again); err != nil {
 		return err
@@ -186,7 +195,7 @@ func (r recordAnswer) text(w io.Writer) error {
 			return err
 		}
 	}
-	for _, step := range []string{"created", "pinned", "released", "expired", "claimed"} {
+	for _, step := range []string{"created", "pinned", "released", "expired", "claimed", "refused"} {
 		if at := r.History[step]; at != "" {
 			if err := writef(w, "  %-8s %s\n", step, at); err != nil {
 				return err
@@ -197,7 +206,7 @@ func (r recordAnswer) text(w io.Writer) error {
 }
 
 func (v availabilityAnswer) text(w io.Writer) error {
-	return writef(w, "available %s, held %s, on hand %s (%s)\n", v.Available, v.Held, v.OnHand, v.Truth)
+	return writef(w, "available %s, held %s, on hand %s (the truth is %s)\n", v.Available, v.Held, v.OnHand, v.Truth)
 }
 
 func (b bothAnswer[T]) text(w io.Writer) error {

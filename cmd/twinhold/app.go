@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -47,10 +48,12 @@ func run(ctx context.Context, args []string, s streams, getenv func(string) (str
 func newRootCmd(a *app) *cobra.Command {
 	root := newGroupCmd(a, "twinhold", "Move a live reservation service from Redis counters to a MySQL unit pool, without a cut-over day")
 	root.Example = "  twinhold demo\n  twinhold devstack --write twinhold.yaml\n  twinhold config check --config twinhold.yaml"
+	root.Version = version()
+	root.SetVersionTemplate("twinhold {{.Version}}\n")
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, plainFlagError(err)) })
 	root.PersistentFlags().StringVar(&a.configPath, "config", "twinhold.yaml", "the configuration `FILE`")
 	root.PersistentFlags().Var(&a.format, "format", "how results are printed: `text|json`")
 	root.AddCommand(
@@ -59,6 +62,21 @@ func newRootCmd(a *app) *cobra.Command {
 		newReserveCmd(a), newClaimCmd(a), newReleaseCmd(a), newGetCmd(a), newStockCmd(a),
 	)
 	return root
+}
+
+// version is the module's, or the commit it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			v += " " + s.Value
+		}
+	}
+	return v
 }
 
 // newGroupCmd makes a command that only holds others: alone it shows its help, with a word that it does not know
@@ -83,6 +101,15 @@ func newGroupCmd(_ *app, use, short string) *cobra.Command {
 			return usageError(cmd, err)
 		},
 	}
+}
+
+// plainFlagError leaves out the names of the functions that parse flags.
+func plainFlagError(err error) error {
+	text := err.Error()
+	for _, leak := range []string{"strconv.ParseInt: ", "strconv.ParseFloat: ", "strconv.ParseBool: ", "strconv.Atoi: ", "time: "} {
+		text = strings.ReplaceAll(text, leak, "")
+	}
+	return errors.New(text)
 }
 
 // noArgs refuses arguments, with our kind of error.

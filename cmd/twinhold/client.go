@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/twinhold/twinhold/internal/podset"
 	"github.com/twinhold/twinhold/reservation"
+	"github.com/twinhold/twinhold/router"
 )
 
 // callTimeout bounds what a person waits for one answer.
@@ -31,19 +31,53 @@ func (a *app) onPod(ctx context.Context, shop int64, f func(context.Context, *po
 	if !ok {
 		return &exitError{code: exitFailed, err: fmt.Errorf("shop %d belongs to no pod", shop), hint: "add it to a pod's shops in " + a.configPath}
 	}
-	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	set, err := podset.Open(ctx, cfg, podset.Options{Logger: log, Only: pc.ID})
+	set, err := podset.Open(ctx, cfg, podset.Options{Only: pc.ID})
 	if err != nil {
-		return &exitError{code: exitFailed, err: err, hint: "run: twinhold doctor --config " + a.configPath + " (and twinhold migrate, if the tables are not there)"}
+		return &exitError{code: exitFailed, err: err, hint: openHint(err, a.configPath)}
 	}
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		err = errors.Join(err, set.Close(closing))
+		// The answer stands: what the mirror or the tallies lack is for catch-up, and no failure of the command.
+		if late := set.Close(closing); late != nil {
+			a.warn("the operation is done; what follows it is not: %v", late)
+		}
 	}()
+	for _, n := range set.Pods[0].Notes {
+		a.warn("%s", n)
+	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	a.sweepFirst(call, set.Pods[0])
 	return hinted(f(call, set.Pods[0]))
+}
+
+// sweepFirst ends the holds that are due, as a router does all the time: while none runs, the command is the router.
+func (a *app) sweepFirst(ctx context.Context, p *podset.Pod) {
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	if _, err := p.Router.Sweep(ctx); err != nil {
+		a.warn("holds that are due could not be ended: %v", err)
+	}
+}
+
+// sweepTimeout bounds the sweep before a person's own operation.
+const sweepTimeout = 3 * time.Second
+
+// warn tells a person what does not stop the command. There is nobody left to tell if that fails.
+func (a *app) warn(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.err, "warning: "+format+"\n", args...)
+}
+
+func openHint(err error, config string) string {
+	switch {
+	case errors.Is(err, router.ErrNotServed):
+		return "declare source_of_truth: redis for this pod; nothing was changed"
+	case errors.Is(err, router.ErrNoFence):
+		return "does the pod name the Redis and the MySQL schema that belong together? twinhold doctor --config " + config + " shows both"
+	default:
+		return "run: twinhold doctor --config " + config + " (and twinhold migrate, if the tables are not there)"
+	}
 }
 
 // hinted says what to do about an error of the stores.
@@ -52,15 +86,51 @@ func hinted(err error) error {
 	if err == nil || errors.As(err, &already) {
 		return err
 	}
+	return &exitError{code: exitFailed, err: asFlags(err), hint: hintFor(err)}
+}
+
+func hintFor(err error) string {
+	var (
+		bucket *reservation.UnknownBucketError
+		short  *reservation.ShortError
+	)
+	switch {
+	case errors.As(err, &bucket):
+		return "stock it with: twinhold stock set, or stock import FILE; nothing was changed"
+	case errors.As(err, &short):
+		return "look at it with: twinhold stock get (--force goes below what is promised); nothing was changed"
+	}
 	hints := map[reservation.Code]string{
 		reservation.CodeInvalidArgument:    "mend the request; nothing was changed",
-		reservation.CodeNotFound:           "check the shop and the id; stock a new bucket with: twinhold stock import FILE",
-		reservation.CodeAlreadyExists:      "use a new key for a new request; nothing was changed",
+		reservation.CodeNotFound:           "check the shop and the id: an id is known in its own shop only, until its retention has ended",
+		reservation.CodeAlreadyExists:      "nothing was changed",
 		reservation.CodeFailedPrecondition: "look at it with: twinhold get; nothing was changed",
-		reservation.CodeUnavailable:        "run the same command again, with the same key; twinhold doctor says how the stores are",
+		reservation.CodeUnavailable:        "run the same command again, with the same key or id; twinhold doctor says how the stores are",
 		reservation.CodeInternal:           "run: twinhold doctor",
 	}
-	return &exitError{code: exitFailed, err: err, hint: hints[reservation.CodeOf(err)]}
+	return hints[reservation.CodeOf(err)]
+}
+
+// asFlags names the flag that a person wrote in place of the field of a request.
+func asFlags(err error) error {
+	var inv *reservation.InvalidError
+	if !errors.As(err, &inv) {
+		return err
+	}
+	flags := map[string]string{
+		"shopId": "--shop", "itemId": "--item", "groupId": "--group", "idempotencyKey": "--key", "adjustmentId": "--id",
+		"delta": "--delta", "ttl": "--ttl", "lines": "--line", "quantity": "--quantity", "reservationId": "ID",
+	}
+	field := inv.Field
+	if flag, ok := flags[field]; ok {
+		field = flag
+	} else if n, rest, ok := strings.Cut(strings.TrimPrefix(field, "lines["), "]."); ok {
+		i, convErr := strconv.Atoi(n)
+		if convErr == nil {
+			field = fmt.Sprintf("--line number %d: %s", i+1, rest)
+		}
+	}
+	return &reservation.InvalidError{Field: field, Reason: inv.Reason}
 }
 
 // parseLine reads ITEM:GROUP:QTY.
@@ -105,7 +175,7 @@ func newReserveCmd(a *app) *cobra.Command {
 	fl.Int64Var(&f.shop, "shop", 0, "the shop's id")
 	fl.StringVar(&f.key, "key", "", "the idempotency key, 1 to 255 bytes")
 	fl.StringArrayVar(&f.lines, "line", nil, "`ITEM:GROUP:QTY`; more than once for several lines")
-	fl.DurationVar(&f.ttl, "ttl", 0, "how long the hold lasts; 0 is the configured default")
+	fl.DurationVar(&f.ttl, "ttl", 0, "how long the hold lasts: more than the payment bounds (timeout + callback_window + clock_skew), max_ttl at most; 0 is the configured default")
 	return cmd
 }
 
@@ -167,7 +237,7 @@ func newClaimCmd(a *app) *cobra.Command {
 				return err
 			}
 			if ans.State == stateRefund {
-				return &exitError{code: exitRefused, err: errors.New("refund required: the hold had expired and its stock is gone"), hint: "refund the payment"}
+				return &exitError{code: exitRefused, err: errors.New("refund required: its stock is gone"), hint: "refund the payment; the reservation has ended"}
 			}
 			return nil
 		})
@@ -202,6 +272,9 @@ func newGetCmd(a *app) *cobra.Command {
 			}
 			if ans.MySQL, ans.MySQLError, err = readSide(ctx, p.MySQL.Get, shop, id); err != nil {
 				return err
+			}
+			if ans.Redis == nil && ans.MySQL == nil {
+				return reservation.ErrNotFound
 			}
 			return a.show(ans)
 		})

@@ -75,7 +75,7 @@ func demoOrders(files []string) ([]loadgen.Recording, error) {
 	for _, name := range files {
 		rec, err := loadgen.ReadFile(name)
 		if err != nil {
-			return nil, &exitError{code: exitFailed, err: err, hint: "see testdata/traffic/README.md for what a file of orders holds"}
+			return nil, &exitError{code: exitFailed, err: err, hint: "docs/orders.md says what a file of orders holds"}
 		}
 		recs = append(recs, rec)
 	}

@@ -4,11 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/twinhold/twinhold/internal/devpods"
+	"github.com/twinhold/twinhold/internal/devstack"
 )
 
 type devstackFlags struct {
@@ -46,6 +52,12 @@ type devstackResult struct {
 }
 
 func (a *app) devstack(ctx context.Context, f devstackFlags) (err error) {
+	if f.pods < 1 {
+		return &exitError{code: exitFailed, err: fmt.Errorf("--pods %d is out of range", f.pods), hint: "use 1 or more"}
+	}
+	if err := mayWrite(f.write); err != nil {
+		return err
+	}
 	progress := newProgress(a.err)
 	pods, err := devpods.Start(ctx, devpods.Options{Pods: f.pods, MySQL: f.mysql, Redis: f.redis, Progress: progress.phase})
 	if err != nil {
@@ -53,7 +65,7 @@ func (a *app) devstack(ctx context.Context, f devstackFlags) (err error) {
 	}
 	defer func() { err = errors.Join(err, pods.Close()) }()
 	if f.write != "" {
-		if err := writeWhole(f.write, pods.YAML); err != nil {
+		if err := writeWhole(f.write, append(signature(), pods.YAML...)); err != nil {
 			return &exitError{code: exitFailed, err: err, hint: "name a file in a folder that you may write to"}
 		}
 	}
@@ -64,9 +76,58 @@ func (a *app) devstack(ctx context.Context, f devstackFlags) (err error) {
 		return nil
 	}
 	progress.phase("running until interrupted (Ctrl-C)")
-	<-ctx.Done()
+	a.awaitEnd(ctx, pods.Stack)
 	progress.phase("stopping, and removing the servers' data")
 	return nil
+}
+
+// awaitEnd waits until the command is interrupted. A server that has died by itself is told once; the other runs on.
+func (a *app) awaitEnd(ctx context.Context, stack *devstack.Stack) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	told := map[string]bool{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			for name, pid := range map[string]int{"MySQL": stack.MySQL.PID(), "Redis": stack.Redis.PID()} {
+				if pid == 0 && !told[name] {
+					told[name] = true
+					a.warn("the private %s has ended by itself (killed, or is the disk full?); stop this command and run it again", name)
+				}
+			}
+		}
+	}
+}
+
+const signaturePrefix = "# written by twinhold devstack, process "
+
+// signature marks a configuration as this process's, so that it may be written over once the process is gone.
+func signature() []byte { return fmt.Appendf(nil, "%s%d\n", signaturePrefix, os.Getpid()) }
+
+// mayWrite refuses to write over a file that is not devstack's, or that a devstack which still runs has written.
+func mayWrite(name string) error {
+	if name == "" {
+		return nil
+	}
+	old, err := os.ReadFile(name) //nolint:gosec // the file that the person named
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return &exitError{code: exitFailed, err: err, hint: "name a file that can be written"}
+	}
+	first, _, _ := strings.Cut(string(old), "\n")
+	pid, err := strconv.Atoi(strings.TrimPrefix(first, signaturePrefix))
+	switch {
+	case err != nil:
+		return &exitError{code: exitFailed, err: fmt.Errorf("%s is there and was not written by devstack", name), hint: "name another file, or move it away"}
+	case pid != os.Getpid() && syscall.Kill(pid, 0) == nil:
+		return &exitError{code: exitFailed, err: fmt.Errorf("%s belongs to a devstack that still runs (process %d)", name, pid), hint: "name another file, or stop that one"}
+	default:
+		return nil
+	}
 }
 
 func (a *app) printDevstack(f devstackFlags, pods *devpods.Pods) error {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/twinhold/twinhold/config"
 	"github.com/twinhold/twinhold/internal/podset"
+	"github.com/twinhold/twinhold/reservation"
+	"github.com/twinhold/twinhold/router"
 )
 
 func newDoctorCmd(a *app) *cobra.Command {
@@ -47,6 +49,7 @@ type doctorAnswer struct {
 
 const (
 	resultOK      = "ok"
+	resultWarning = "warning"
 	resultFailure = "failure"
 )
 
@@ -82,7 +85,49 @@ func examinePod(ctx context.Context, cfg *config.Config, pc config.Pod) []doctor
 		return []doctorFinding{{Pod: pc.ID, Store: "both", Check: "open", Result: resultFailure, Found: err.Error(), Fix: "see twinhold config check"}}
 	}
 	defer func() { _ = p.Close(ctx) }()
-	return append(examineMySQL(ctx, p), examineRedis(ctx, p)...)
+	out := append(examineMySQL(ctx, p), examineRedis(ctx, p)...)
+	return append(out, examineStage(ctx, p))
+}
+
+// examineStage compares the two fences with each other, with the configuration, and with what this version serves.
+func examineStage(ctx context.Context, p *podset.Pod) doctorFinding {
+	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	defer cancel()
+	d := doctorFinding{Pod: p.Config.ID, Store: "both", Check: "stage", Result: resultOK}
+	declared := p.Config.DeclaredStage()
+	rf, rerr := p.Redis.ReadFence(ctx)
+	mf, merr := p.MySQL.ReadFence(ctx)
+	if err := errors.Join(rerr, merr); err != nil {
+		d.Result, d.Found, d.Fix = resultFailure, "the fences cannot be read: "+err.Error(), "mend the store that does not answer, or run twinhold migrate"
+		return d
+	}
+	stage := rf.Stage
+	if rf.Epoch == 0 {
+		stage = declared
+	}
+	d.Found = fmt.Sprintf("%s, epoch %d", stage, rf.Epoch)
+	switch {
+	case rf.Stamp != mf.Stamp:
+		d.Result = resultFailure
+		d.Found = fmt.Sprintf("the fences differ: Redis %s, MySQL %s", fenceText(rf), fenceText(mf))
+		d.Fix = "does the pod name the Redis and the MySQL schema that belong together? A new pod needs an empty schema and an unused Redis"
+	case !router.Serves(stage):
+		d.Result, d.Fix = resultFailure, "this version serves legacy and shadow: declare source_of_truth: redis"
+	case rf.Epoch == 0:
+		d.Found = fmt.Sprintf("a new pod: it starts in %s, as declared", declared)
+	case stage != declared:
+		d.Result = resultWarning
+		d.Found += fmt.Sprintf("; the configuration declares %s", declared)
+		d.Fix = "the fences are what is true; make the file say the same"
+	}
+	return d
+}
+
+func fenceText(f reservation.Fence) string {
+	if f.Epoch == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("epoch %d, %s", f.Epoch, f.Stage)
 }
 
 func examineMySQL(ctx context.Context, p *podset.Pod) []doctorFinding {
@@ -110,23 +155,11 @@ func examineRedis(ctx context.Context, p *podset.Pod) []doctorFinding {
 	if err != nil {
 		return []doctorFinding{{Pod: p.Config.ID, Store: "redis", Check: "answers", Result: resultFailure, Found: err.Error(), Fix: "is it running, and are address, user and password right?"}}
 	}
-	out := make([]doctorFinding, 0, len(found)+1)
+	out := make([]doctorFinding, 0, len(found))
 	for _, f := range found {
 		out = append(out, doctorFinding{Pod: p.Config.ID, Store: "redis", Check: f.Name, Result: f.Severity.String(), Found: f.Found, Fix: f.Fix})
 	}
-	return append(out, redisFence(ctx, p))
-}
-
-func redisFence(ctx context.Context, p *podset.Pod) doctorFinding {
-	d := doctorFinding{Pod: p.Config.ID, Store: "redis", Check: "fence", Result: resultOK, Found: "none yet"}
-	f, err := p.Redis.ReadFence(ctx)
-	switch {
-	case err != nil:
-		d.Result, d.Found = resultFailure, err.Error()
-	case f.Epoch != 0:
-		d.Found = fmt.Sprintf("epoch %d, %s", f.Epoch, f.Stage)
-	}
-	return d
+	return out
 }
 
 func (d doctorAnswer) text(w io.Writer) error {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,6 +63,9 @@ func (f replayFlags) parse() (loadgen.Stock, float64, error) {
 	if len(f.orders) == 0 {
 		return stock, 0, &exitError{code: exitFailed, err: errors.New("--orders is missing"), hint: "name a file of recorded orders: --orders testdata/traffic/online-retail-2011-12-05.csv"}
 	}
+	if f.clients < 1 || f.repeat < 1 {
+		return stock, 0, &exitError{code: exitFailed, err: errors.New("--clients and --repeat are whole numbers from 1"), hint: "leave them out for 16 clients and one copy"}
+	}
 	if f.speed == "max" {
 		return stock, 0, nil
 	}
@@ -88,10 +92,13 @@ func (a *app) openPods(ctx context.Context, private bool, opt devpods.Options, l
 		if cfg, err = a.loadConfig(); err != nil {
 			return nil, nil, nil, err
 		}
+		if _, ok := cfg.Pod(only); only != "" && !ok {
+			return nil, nil, nil, &exitError{code: exitFailed, err: fmt.Errorf("the configuration has no pod %q", only), hint: "its pods are " + podIDs(cfg)}
+		}
 	}
 	set, err := podset.Open(ctx, cfg, podset.Options{Logger: log, Only: only})
 	if err != nil {
-		return nil, nil, nil, errors.Join(&exitError{code: exitFailed, err: err, hint: "is the schema there? run: twinhold migrate; then: twinhold doctor"}, stop())
+		return nil, nil, nil, errors.Join(&exitError{code: exitFailed, err: err, hint: openHint(err, a.configPath)}, stop())
 	}
 	closeAll := func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -99,6 +106,14 @@ func (a *app) openPods(ctx context.Context, private bool, opt devpods.Options, l
 		return errors.Join(set.Close(ctx), stop())
 	}
 	return set, cfg, closeAll, nil
+}
+
+func podIDs(cfg *config.Config) string {
+	ids := make([]string, 0, len(cfg.Pods))
+	for _, p := range cfg.Pods {
+		ids = append(ids, p.ID)
+	}
+	return strings.Join(ids, ", ")
 }
 
 // closeTimeout bounds what the end of a command waits for: the mirror's queue, claims under way.
@@ -113,12 +128,16 @@ func (a *app) replay(ctx context.Context, f replayFlags) (err error) {
 	for _, name := range f.orders {
 		rec, err := loadgen.ReadFile(name)
 		if err != nil {
-			return &exitError{code: exitFailed, err: err, hint: "see testdata/traffic/README.md for what a file of orders holds"}
+			return &exitError{code: exitFailed, err: err, hint: "docs/orders.md says what a file of orders holds"}
 		}
 		recs = append(recs, rec)
 	}
 	if a.mapOnly(f) {
 		return a.printMap(recs, stock)
+	}
+	// A file that cannot be sent is refused before anything is started.
+	if _, err := loadgen.NewPlan(loadgen.PlanOptions{Shop: 1, Stock: stock, Repeat: f.repeat, KeyPrefix: f.keyPrefix}, recs...); err != nil {
+		return &exitError{code: exitFailed, err: err, hint: "mend the file, or send fewer copies; nothing was sent"}
 	}
 	progress := newProgress(a.err)
 	defer progress.end()
@@ -137,8 +156,13 @@ func (a *app) replay(ctx context.Context, f replayFlags) (err error) {
 		Clients: f.clients, Speed: speed, KeyPrefix: f.keyPrefix, Phase: progress.phase, Progress: progress.bar,
 	})
 	progress.end()
-	if err != nil {
-		return err
+	switch {
+	case errors.Is(err, replay.ErrStocked):
+		return &exitError{code: exitFailed, err: err, hint: "add --key-prefix NAME"}
+	case ctx.Err() != nil:
+		return &exitError{code: exitFailed, err: err, hint: "it was interrupted; what was sent is in the stores"}
+	case err != nil:
+		return &exitError{code: exitFailed, err: err, hint: "run: twinhold doctor"}
 	}
 	if f.ids {
 		res.Map = &plan.Map

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -58,12 +59,13 @@ func (a *app) onBucket(ctx context.Context, b reservation.Bucket, f func(context
 }
 
 func (a *app) stockGet(ctx context.Context, p *podset.Pod, b reservation.Bucket, both bool) error {
+	truth := p.Router.Stamp().Stage.Truth()
 	if !both {
 		av, err := p.Redis.Availability(ctx, b)
 		if err != nil {
 			return err
 		}
-		return a.show(availabilityAnswerOf(av))
+		return a.show(availabilityAnswerOf(av, truth))
 	}
 	ans := bothAnswer[*availabilityAnswer]{}
 	read := func(get func(context.Context, reservation.Bucket) (reservation.Availability, error)) (*availabilityAnswer, string) {
@@ -71,11 +73,14 @@ func (a *app) stockGet(ctx context.Context, p *podset.Pod, b reservation.Bucket,
 		if err != nil {
 			return nil, err.Error()
 		}
-		out := availabilityAnswerOf(av)
+		out := availabilityAnswerOf(av, truth)
 		return &out, ""
 	}
 	ans.Redis, ans.RedisError = read(p.Redis.Availability)
 	ans.MySQL, ans.MySQLError = read(p.MySQL.Availability)
+	if ans.Redis == nil && ans.MySQL == nil {
+		return errors.New("neither store shows the bucket: Redis: " + ans.RedisError + "; MySQL: " + ans.MySQLError)
+	}
 	return a.show(ans)
 }
 
@@ -100,8 +105,14 @@ func newStockAdjustCmd(a *app) *cobra.Command {
 }
 
 func (a *app) adjust(ctx context.Context, p *podset.Pod, adj reservation.Adjustment) error {
-	if _, err := p.Router.Adjust(ctx, adj); err != nil {
+	res, err := p.Router.Adjust(ctx, adj)
+	switch {
+	case errors.Is(err, reservation.ErrKeyConflict):
+		return &exitError{code: exitFailed, err: fmt.Errorf("--id %q was used with another delta or another bucket", adj.ID), hint: "use a new id for a new adjustment; nothing was changed"}
+	case err != nil:
 		return err
+	case res.Replayed:
+		a.warn("this id was carried out before: nothing was changed now")
 	}
 	return a.stockGet(ctx, p, adj.Bucket, false)
 }
@@ -173,7 +184,7 @@ type importAnswer struct {
 }
 
 func (i importAnswer) text(w io.Writer) error {
-	return writef(w, "%d buckets stocked, %d were there already and are as they were\n", i.Imported, i.Existing)
+	return writef(w, "%s stocked, %d there already and as before\n", plural(i.Imported, "bucket"), i.Existing)
 }
 
 func (a *app) stockImport(ctx context.Context, name string) error {
@@ -181,28 +192,26 @@ func (a *app) stockImport(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	stock, err := readStock(name)
+	stock, err := readStock(name, func(shop int64) bool { _, ok := cfg.PodOf(shop); return ok })
 	if err != nil {
 		return &exitError{code: exitFailed, err: err, hint: "mend the file; nothing was imported"}
 	}
-	byShop := map[int64][]reservation.Stocking{}
+	byPod := map[string][]reservation.Stocking{}
 	for _, s := range stock {
-		if _, ok := cfg.PodOf(s.Bucket.Shop); !ok {
-			return &exitError{code: exitFailed, err: fmt.Errorf("%s: shop %d belongs to no pod", name, s.Bucket.Shop), hint: "add it to a pod's shops in " + a.configPath + "; nothing was imported"}
-		}
-		byShop[s.Bucket.Shop] = append(byShop[s.Bucket.Shop], s)
+		pc, _ := cfg.PodOf(s.Bucket.Shop) // readStock has looked
+		byPod[pc.ID] = append(byPod[pc.ID], s)
 	}
 	var ans importAnswer
-	for shop, list := range byShop {
-		if err := a.importShop(ctx, shop, list, &ans); err != nil {
+	for _, pod := range slices.Sorted(maps.Keys(byPod)) {
+		if err := a.importPod(ctx, byPod[pod], &ans); err != nil {
 			return err
 		}
 	}
 	return a.show(ans)
 }
 
-func (a *app) importShop(ctx context.Context, shop int64, list []reservation.Stocking, ans *importAnswer) error {
-	return a.onPod(ctx, shop, func(_ context.Context, p *podset.Pod) error {
+func (a *app) importPod(ctx context.Context, list []reservation.Stocking, ans *importAnswer) error {
+	return a.onPod(ctx, list[0].Bucket.Shop, func(_ context.Context, p *podset.Pod) error {
 		for batch := range slices.Chunk(list, importBatch) {
 			bounded, cancel := context.WithTimeout(ctx, callTimeout)
 			created, existing, err := p.Stock(bounded, batch)
@@ -218,16 +227,16 @@ func (a *app) importShop(ctx context.Context, shop int64, list []reservation.Sto
 }
 
 // readStock reads the whole file before anything is imported.
-func readStock(name string) (stock []reservation.Stocking, err error) {
+func readStock(name string, known func(shop int64) bool) (stock []reservation.Stocking, err error) {
 	f, err := os.Open(name) //nolint:gosec // the file that the person named
 	if err != nil {
-		return nil, fmt.Errorf("open the stock file: %w", err)
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	return parseStock(name, f)
+	return parseStock(name, f, known)
 }
 
-func parseStock(name string, r io.Reader) ([]reservation.Stocking, error) {
+func parseStock(name string, r io.Reader, known func(shop int64) bool) ([]reservation.Stocking, error) {
 	rows := csv.NewReader(bufio.NewReader(r))
 	rows.FieldsPerRecord = -1
 	rows.TrimLeadingSpace = true
@@ -249,6 +258,9 @@ func parseStock(name string, r io.Reader) ([]reservation.Stocking, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", name, line, err)
 		}
+		if !known(s.Bucket.Shop) {
+			return nil, fmt.Errorf("%s:%d: shop %d belongs to no pod of the configuration", name, line, s.Bucket.Shop)
+		}
 		if other, twice := seen[s.Bucket]; twice {
 			return nil, fmt.Errorf("%s:%d: bucket %s stands on line %d too: give each bucket one line", name, line, s.Bucket, other)
 		}
@@ -263,7 +275,7 @@ func parseStock(name string, r io.Reader) ([]reservation.Stocking, error) {
 
 func stockRow(row []string) (reservation.Stocking, error) {
 	if len(row) != 4 {
-		return reservation.Stocking{}, fmt.Errorf("has %d fields: write shop,item,group,quantity", len(row))
+		return reservation.Stocking{}, fmt.Errorf("has %s: write shop,item,group,quantity", plural(len(row), "field"))
 	}
 	var n [4]int64
 	for i, field := range [4]string{"shop", "item", "group", "quantity"} {

@@ -110,7 +110,7 @@ func TestStockByHand(t *testing.T) {
 	adjust := append(on("stock", "adjust"), "--delta", "-5", "--id", "w1")
 	c.want(c.json(exitDone, adjust...), "onHand", "10")
 	c.want(c.json(exitDone, adjust...), "onHand", "10")
-	c.fails(exitFailed, "another request", append(on("stock", "adjust"), "--delta", "-6", "--id", "w1")...)
+	c.fails(exitFailed, "was used with another delta", append(on("stock", "adjust"), "--delta", "-6", "--id", "w1")...)
 	c.json(exitDone, "reserve", "--shop", "5", "--key", "k", "--line", "9:2:8")
 	c.fails(exitFailed, "only 2 are not promised", append(on("stock", "adjust"), "--delta", "-3", "--id", "w2")...)
 	c.fails(exitFailed, "only 2 are not promised", append(on("stock", "set"), "--quantity", "7")...)
@@ -148,8 +148,8 @@ func TestBadRequestsByHand(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"idempotencyKey is empty", []string{"reserve", "--shop", "1", "--line", "1:1:1"}},
-		{"lines is empty", []string{"reserve", "--shop", "1", "--key", "k"}},
+		{"--key is empty", []string{"reserve", "--shop", "1", "--line", "1:1:1"}},
+		{"--line is empty", []string{"reserve", "--shop", "1", "--key", "k"}},
 		{"is not ITEM:GROUP:QTY", []string{"reserve", "--shop", "1", "--key", "k", "--line", "1:1"}},
 		{"is not ITEM:GROUP:QTY", []string{"reserve", "--shop", "1", "--key", "k", "--line", "1:1:1.5"}},
 		{"quantity 0 is out of range", []string{"reserve", "--shop", "1", "--key", "k", "--line", "1:1:0"}},
@@ -194,6 +194,69 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.json(exitRefused, "doctor")
+}
+
+// A grant that the mirror has not heard of is a grant: the command's exit code is the answer's.
+func TestAnswersStandThoughMySQLIsGone(t *testing.T) {
+	c, stack := newClient(t)
+	c.json(exitDone, "stock", "set", "--shop", "1", "--item", "1", "--group", "1", "--quantity", "5")
+	if err := stack.MySQL.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	first := c.json(exitDone, "reserve", "--shop", "1", "--key", "k", "--line", "1:1:2")
+	c.want(first, "outcome", "GRANTED")
+	c.fails(exitFailed, "mysql", "claim", "--shop", "1", first["reservationId"].(string))
+	if err := stack.MySQL.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.want(c.json(exitDone, "claim", "--shop", "1", first["reservationId"].(string)), "state", "CLAIMED")
+}
+
+func TestDueHoldsAreEndedFirst(t *testing.T) {
+	c, _ := newClient(t)
+	c.json(exitDone, "stock", "set", "--shop", "1", "--item", "1", "--group", "1", "--quantity", "5")
+	id := c.json(exitDone, "reserve", "--shop", "1", "--key", "k", "--line", "1:1:4", "--ttl", "1800ms")["reservationId"].(string)
+	devtest.Until(t, "the hold has run out", func() bool {
+		return c.json(exitDone, "get", "--shop", "1", id)["state"] == "EXPIRED"
+	})
+	c.want(c.json(exitDone, "reserve", "--shop", "1", "--key", "k2", "--line", "1:1:5"), "outcome", "GRANTED")
+}
+
+func TestAStageThatIsNotServedWritesNothing(t *testing.T) {
+	c, _ := newClient(t)
+	shadow, err := os.ReadFile(c.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cutover := strings.ReplaceAll(string(shadow), "source_of_truth: redis", "source_of_truth: mysql")
+	if err := os.WriteFile(c.config, []byte(cutover), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	set := []string{"stock", "set", "--shop", "1", "--item", "1", "--group", "1", "--quantity", "5"}
+	c.fails(exitFailed, "is in stage cutover", set...)
+	c.json(exitRefused, "doctor")
+	if err := os.WriteFile(c.config, shadow, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.json(exitDone, set...)
+	// From now on the fences are what is true, and the file's other opinion is told.
+	if err := os.WriteFile(c.config, []byte(cutover), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	res := runCLI(t, append(set, "--config", c.config)...)
+	if res.code != exitDone || !strings.Contains(res.err, "declares cutover, but the pod is in shadow") {
+		t.Errorf("exit %d, stderr %q", res.code, res.err)
+	}
+}
+
+func TestDoctorSeesStoresThatDoNotBelongTogether(t *testing.T) {
+	c, stack := newClient(t)
+	c.json(exitDone, "stock", "set", "--shop", "1", "--item", "1", "--group", "1", "--quantity", "5")
+	runRedis(t, stack, "FLUSHALL")
+	res := runCLI(t, "doctor", "--config", c.config)
+	if res.code != exitRefused || !strings.Contains(res.out, "the fences differ: Redis none, MySQL epoch 1, shadow") {
+		t.Errorf("exit %d\n%s", res.code, res.out)
+	}
 }
 
 func TestDemoEndsWithOK(t *testing.T) {

@@ -140,16 +140,14 @@ func (p *Pods) schema(ctx context.Context, opt Options, n int) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("MySQL DSN: %w (use user:password@tcp(host:port)/)", err)
 	}
-	if c.DBName != "" && opt.Pods > 1 {
-		return "", fmt.Errorf("the MySQL DSN names the schema %s, but %d pods need one each: leave the schema out", c.DBName, opt.Pods)
+	if c.DBName != "" {
+		return "", fmt.Errorf("the MySQL DSN names the schema %q, but each pod gets one of its own: leave it out, as in user:password@tcp(host:port)/", c.DBName)
 	}
-	if c.DBName == "" {
-		name := "twinhold_pod_" + strconv.Itoa(n)
-		if err := createSchema(ctx, c, name); err != nil {
-			return "", err
-		}
-		c.DBName = name
+	name := "twinhold_pod_" + strconv.Itoa(n)
+	if err := createSchema(ctx, c, name); err != nil {
+		return "", err
 	}
+	c.DBName = name
 	if err := mysqlstore.Migrate(ctx, c.FormatDSN()); err != nil {
 		return "", fmt.Errorf("create the tables of pod %d: %w", n, err)
 	}

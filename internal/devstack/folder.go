@@ -28,7 +28,7 @@ func devDir(given string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("devstack: %w", err)
 		}
-		dir = filepath.Join(ModuleRoot(wd), ".dev")
+		dir = filepath.Join(projectRoot(wd), ".dev")
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -38,6 +38,20 @@ func devDir(given string) (string, error) {
 		return "", &Error{"making the dev folder", err, "set " + EnvDir + " to a folder that you may write to"}
 	}
 	return dir, nil
+}
+
+// projectRoot is the module at or above the working directory, else the one that this program was built in (its
+// bin folder), else the working directory: whoever calls bin/twinhold from elsewhere fetches nothing twice.
+func projectRoot(wd string) string {
+	if root := ModuleRoot(wd); isModuleRoot(root) {
+		return root
+	}
+	if exe, err := os.Executable(); err == nil {
+		if root := ModuleRoot(filepath.Dir(exe)); isModuleRoot(root) {
+			return root
+		}
+	}
+	return wd
 }
 
 // ModuleRoot is the nearest folder at or above dir that holds this module's

@@ -49,6 +49,9 @@ type Pod struct {
 	Tallies *diff.TallyTable
 	Router  *router.Pod
 
+	// Notes say what a person should know of a pod that opened all the same.
+	Notes []string
+
 	settle, grace time.Duration
 	log           *slog.Logger
 	client        redis.UniversalClient
@@ -111,6 +114,9 @@ func openPod(ctx context.Context, cfg *config.Config, pc config.Pod, opt Options
 	if err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
+	if declared := pc.DeclaredStage(); declared != stamp.Stage {
+		p.note("the configuration declares %s, but the pod is in %s: what the fences say is true, the file only says where a new pod starts", declared, stamp.Stage)
+	}
 	p.Router, err = router.NewPod(p.routerOptions(cfg, stamp, opt))
 	if err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
@@ -128,10 +134,16 @@ func (p *Pod) checkSchema(ctx context.Context) error {
 	defer cancel()
 	err := p.MySQL.CheckSchema(ctx)
 	if reservation.CodeOf(err) == reservation.CodeUnavailable {
-		p.log.Warn("MySQL does not answer: claims will wait for it", "pod", p.Config.ID, "err", err)
+		p.note("MySQL does not answer (%v): reserve and release work, claims and stock changes fail until it does", err)
 		return nil
 	}
 	return err
+}
+
+func (p *Pod) note(format string, args ...any) {
+	n := fmt.Sprintf(format, args...)
+	p.Notes = append(p.Notes, n)
+	p.log.Warn(n, "pod", p.Config.ID)
 }
 
 func (p *Pod) openStores(ctx context.Context, cfg *config.Config, opt Options) error {

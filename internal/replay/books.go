@@ -58,6 +58,17 @@ func (b books) steps() map[string]int64 {
 	return n
 }
 
+// states counts the granted reservations by the state that they are in.
+func (b books) states() map[string]int64 {
+	n := map[string]int64{}
+	for i := range b.redis.Records {
+		if r := &b.redis.Records[i]; r.Outcome == reservation.Granted {
+			n[r.State.String()]++
+		}
+	}
+	return n
+}
+
 // accounted checks I11: every operation ended as compared or as a gap, and the first ones of each kind are as many as
 // the stores' own records say. Operations whose outcome the truth did not tell may have happened all the same, so they
 // widen the equation. It gives what is wrong.

@@ -40,15 +40,18 @@ func (o *Options) defaults() {
 // nobody else may write to the pod meanwhile.
 func Run(ctx context.Context, set *podset.Set, pod *podset.Pod, plan loadgen.Plan, opt Options) (Result, error) {
 	opt.defaults()
-	before, err := readBooks(ctx, pod)
-	if err != nil {
-		return Result{}, err
-	}
 	opt.Phase(fmt.Sprintf("stocking %d buckets", len(plan.Stock)))
 	if err := stock(ctx, pod, plan, opt.KeyPrefix); err != nil {
 		return Result{}, err
 	}
-	opt.Phase(fmt.Sprintf("sending %d operations of %d carts", len(plan.Events), len(plan.Carts)))
+	if _, err := pod.Quiesce(ctx); err != nil {
+		return Result{}, err
+	}
+	before, err := readBooks(ctx, pod)
+	if err != nil {
+		return Result{}, err
+	}
+	opt.Phase(fmt.Sprintf("sending %d carts (%d requests, fewer where a cart is rejected)", len(plan.Carts), len(plan.Events)))
 	began := time.Now()
 	stats, err := loadgen.Run(ctx, plan, set.Router, loadgen.Options{
 		Clients: opt.Clients, Speed: opt.Speed, Pace: pace(pod), Progress: opt.Progress,
@@ -98,7 +101,7 @@ func stock(ctx context.Context, pod *podset.Pod, plan loadgen.Plan, prefix strin
 		return err
 	}
 	if len(existing) > 0 && prefix == "" {
-		return fmt.Errorf("bucket %s is stocked already: give this replay a key prefix of its own, so that its orders and stock are added to what is there", existing[0])
+		return fmt.Errorf("bucket %s is %w", existing[0], ErrStocked)
 	}
 	there := map[reservation.Bucket]bool{}
 	for _, b := range existing {
@@ -109,7 +112,7 @@ func stock(ctx context.Context, pod *podset.Pod, plan loadgen.Plan, prefix strin
 			continue
 		}
 		adj := reservation.Adjustment{ID: prefix + "stock:" + s.Bucket.String(), Bucket: s.Bucket, Delta: s.Quantity}
-		if _, err := pod.Router.Adjust(ctx, adj); err != nil {
+		if _, err := pod.Redis.Adjust(ctx, pod.Router.Stamp(), adj); err != nil { // no caller's operation: not counted
 			return fmt.Errorf("add %d to bucket %s: %w", s.Quantity, s.Bucket, err)
 		}
 	}
@@ -155,6 +158,9 @@ func catchUpOf(r shadow.Round) CatchUp {
 	}
 	return c
 }
+
+// ErrStocked: the pod was stocked before, so keys of this replay may have been used before.
+var ErrStocked = errors.New("stocked already: give this replay a key prefix of its own, so that its orders and stock are added to what is there")
 
 // ErrNotOK says that a replay ran to its end and something in its result is wrong.
 var ErrNotOK = errors.New("the replay is not ok")

@@ -19,8 +19,11 @@ type Result struct {
 	Release    loadgen.ReleaseCounts `json:"release"`
 	Adjust     loadgen.AdjustCounts  `json:"adjust"`
 	Expired    int64                 `json:"expired"`
-	// Carts counts each cart once, retries left out.
+	// ByOp splits Operations.
+	ByOp map[string]int64 `json:"by_op"`
+	// Carts counts each cart once, retries left out; Ended says how the granted ones ended, from the store's records.
 	Carts       loadgen.ReserveCounts   `json:"carts"`
+	Ended       map[string]int64        `json:"ended"`
 	Compared    int64                   `json:"compared"`
 	Gaps        Gaps                    `json:"gaps"`
 	Verdicts    map[string]int64        `json:"verdicts"`
@@ -94,6 +97,7 @@ func (r *Result) judge(pod *podset.Pod, before, after books) {
 		r.problem("the invariants do not hold")
 	}
 	r.Expired = after.steps()["expired"] - before.steps()["expired"]
+	r.Ended = minus(after.states(), before.states())
 	r.compareBooks(pod, before, after)
 	for _, left := range r.CatchUp.Left {
 		r.problem("catch-up could not mend %s", left)
@@ -117,7 +121,7 @@ func (r *Result) compareBooks(pod *podset.Pod, before, after books) {
 	if pod.Router.Engine() == nil {
 		return
 	}
-	r.Operations = a.Operations - b.Operations
+	r.Operations, r.ByOp = a.Operations-b.Operations, minus(a.ByOp, b.ByOp)
 	wrong := accounted(before, after)
 	for _, w := range wrong {
 		r.problem("I11: %s", w)

@@ -19,12 +19,13 @@ func (r Result) WriteText(w io.Writer) error {
 	p.line("")
 	p.line("%s, stage %s: %d operations in %.1f s", r.Pod, r.Stage, r.Operations, r.TookS)
 	p.line("")
-	p.line("  carts     %6d granted  %6d rejected  %s", r.Carts.Granted, r.Carts.Rejected, share(r.Carts.Rejected, r.Carts.Granted+r.Carts.Rejected, "rejected"))
-	p.line("  claims    %6d claimed  %6d refund required, %d late, %d conflicts", r.Claim.Claimed, r.Claim.RefundRequired, r.Claim.Late, r.Claim.Conflict)
-	p.line("  releases  %6d released %6d conflicts", r.Release.Released, r.Release.Conflict)
-	p.line("  expired   %6d", r.Expired)
-	p.line("  stock     %6d adjusted %6d refused", r.Adjust.Adjusted, r.Adjust.Refused)
-	p.line("  %d requests were sent again with their key; %d outcomes are unknown", r.Retries, r.Reserve.Unknown+r.Claim.Unknown+r.Release.Unknown+r.Adjust.Unknown)
+	p.line("  carts    %6d granted  %6d rejected  %s", r.Carts.Granted, r.Carts.Rejected, share(r.Carts.Rejected, r.Carts.Granted+r.Carts.Rejected, "rejected"))
+	p.line("  granted  %s", list(r.Ended))
+	p.line("  stock    %6d adjusted %6d refused", r.Adjust.Adjusted, r.Adjust.Refused)
+	p.line("  operations: %s; %d requests were sent again with their key, %d have no known outcome", list(r.ByOp), r.Retries, r.Reserve.Unknown+r.Claim.Unknown+r.Release.Unknown+r.Adjust.Unknown)
+	if r.Claim.Late+r.Claim.Conflict+r.Release.Conflict > 0 {
+		p.line("  %d late claims, %d claims and %d releases of ended reservations", r.Claim.Late, r.Claim.Conflict, r.Release.Conflict)
+	}
 	if r.HeldStill > 0 {
 		p.line("  %d abandoned holds expire later than this replay waited", r.HeldStill)
 	}
@@ -147,9 +148,13 @@ func counts[N int | int64](m map[string]N) string {
 	if len(m) == 0 {
 		return ""
 	}
+	return "   (" + list(m) + ")"
+}
+
+func list[N int | int64](m map[string]N) string {
 	parts := make([]string, 0, len(m))
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		parts = append(parts, fmt.Sprintf("%s %d", k, m[k]))
 	}
-	return "   (" + strings.Join(parts, ", ") + ")"
+	return strings.Join(parts, ", ")
 }
