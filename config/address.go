@@ -1,7 +1,9 @@
 package config
 
 import (
+	"net"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -76,6 +78,9 @@ func validRedis(s string) bool {
 	if err != nil || strings.ContainsAny(s, "\r\n\x00") {
 		return false
 	}
+	if _, err := strconv.ParseUint(u.Port(), 10, 16); u.Port() != "" && err != nil {
+		return false
+	}
 	q := u.Query()
 	switch {
 	case q.Has("master_name"):
@@ -93,7 +98,17 @@ func validMySQL(s string) bool {
 		return false
 	}
 	c, err := mysql.ParseDSN(s)
-	return err == nil && c.DBName != ""
+	return err == nil && c.DBName != "" && (c.Net != "tcp" || validHostPort(c.Addr))
+}
+
+// validHostPort refuses a port that no server can have, and brackets that belong to the DSN's own form.
+func validHostPort(s string) bool {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil || strings.ContainsAny(host, "()/@ ") {
+		return false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n > 0
 }
 
 // schemaOf names the schema that a DSN points to, without its credentials.

@@ -34,6 +34,10 @@ func (f *fixedLevels) Levels(context.Context, reservation.Bucket) (truth, mirror
 	return f.truth, f.mirror, nil
 }
 
+func (f *fixedLevels) Lines(context.Context, int64, reservation.ID) ([]reservation.Line, error) {
+	return []reservation.Line{{Item: 10, Group: 1, Quantity: 3}}, nil
+}
+
 type bench struct {
 	t      *testing.T
 	clock  *clock
@@ -46,7 +50,7 @@ func newBench(t *testing.T) *bench {
 	c := &clock{}
 	c.at(0)
 	l := &fixedLevels{}
-	e, err := New(Options{Pod: "pod-1", Levels: l, Now: c.now, Settle: time.Second, MaxSettle: 10 * time.Second})
+	e, err := New(Options{Pod: "pod-1", Stores: l, Now: c.now, Settle: time.Second, MaxSettle: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,6 +239,45 @@ func TestHoldThatArrivesTooLateIsAccountedFor(t *testing.T) {
 	b.expect(map[string]int64{"race": 1}, 1)
 }
 
+// A release whose reply was lost may have given its units back: its lines are read from the truth.
+func TestOperationsWithoutAnAnswerAreAccountedFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		op        reservation.Op
+		saw, then int64 // what truth and mirror saw
+		lines     []reservation.Line
+		explained int64
+	}{
+		"release gave back":       {reservation.OpRelease, 5, 2, nil, 1},
+		"release cannot take":     {reservation.OpRelease, 2, 5, nil, 0},
+		"reserve took":            {reservation.OpReserve, 2, 5, []reservation.Line{{Item: 10, Group: 1, Quantity: 3}}, 1},
+		"reserve cannot give":     {reservation.OpReserve, 5, 2, []reservation.Line{{Item: 10, Group: 1, Quantity: 3}}, 0},
+		"reserve of another item": {reservation.OpReserve, 2, 5, []reservation.Line{{Item: 11, Group: 1, Quantity: 3}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			s := b.engine.Begin(c.op)
+			b.clock.at(1)
+			s.Undecided(GapUnknown, Outcome{Shop: shop, ID: record(1, reservation.Held, reservation.Granted).ID, Lines: c.lines})
+			b.reserve(4, c.saw, c.then, 10, 11, 12, 13)
+			b.expect(map[string]int64{"gap": c.explained}, 1-c.explained)
+		})
+	}
+}
+
+func TestWhatCatchUpFindsNeedsACause(t *testing.T) {
+	b := newBench(t)
+	s := b.engine.Begin(reservation.OpReserve)
+	rec := record(3, reservation.Held, reservation.Granted)
+	s.Decided(outcomeOf(rec, reservation.Granted, true, 5))
+	s.Gap(GapTimeout)
+	b.engine.Found(Find{Shop: shop, ID: rec.ID, Verdict: Lost, Truth: reservation.Held})
+	b.engine.Found(Find{Shop: shop, ID: record(3, reservation.Held, reservation.Granted).ID, Verdict: Lost, Truth: reservation.Held})
+	b.expect(nil, 1)
+	if got := b.engine.Tally().Found["lost"]; got != 2 {
+		t.Errorf("%d found, want 2", got)
+	}
+}
+
 func TestOtherDifferencesAreUnexplained(t *testing.T) {
 	for name, mutate := range map[string]func(*reservation.Judgement, *reservation.Record){
 		"state": func(j *reservation.Judgement, _ *reservation.Record) { j.State = reservation.Rejected },
@@ -265,7 +308,7 @@ func TestOtherDifferencesAreUnexplained(t *testing.T) {
 func TestI11EveryOperationEndsOnce(t *testing.T) {
 	b := newBench(t)
 	s := b.engine.Begin(reservation.OpRelease)
-	s.Undecided(GapUnknown, shop, nil)
+	s.Undecided(GapUnknown, Outcome{Shop: shop})
 	s.Gap(GapShutdown) // a second end is refused
 	s = b.engine.Begin(reservation.OpReserve)
 	s.Decided(outcomeOf(record(1, reservation.Held, reservation.Granted), reservation.Granted, true, 1))
@@ -338,7 +381,7 @@ func TestFlushCountsOnceThoughRepliesAreLost(t *testing.T) {
 	b := newBench(t)
 	sink := &recordingSink{rows: map[TallyRow]int64{}}
 	b.engine.opt.Sink = sink
-	one := func() { b.engine.Begin(reservation.OpRelease).Undecided(GapUnavailable, shop, nil) }
+	one := func() { b.engine.Begin(reservation.OpRelease).Undecided(GapUnavailable, Outcome{Shop: shop}) }
 	flush := func() error { return b.engine.Flush(t.Context()) }
 	one()
 	sink.fail = context.DeadlineExceeded

@@ -12,17 +12,20 @@ import (
 	"github.com/twinhold/twinhold/reservation"
 )
 
-// Levels reads what both stores have available in a bucket, for the check that they agree once settled.
-type Levels interface {
+// Stores reads both stores, in the background only.
+type Stores interface {
+	// Levels reads what both have available in a bucket, for the check that they agree once settled.
 	Levels(ctx context.Context, b reservation.Bucket) (truth, mirror int64, err error)
+	// Lines reads a reservation's lines from the truth: of an operation that never heard from it.
+	Lines(ctx context.Context, shop int64, id reservation.ID) ([]reservation.Line, error)
 }
 
 // Options configure an Engine.
 type Options struct {
 	// Pod is the pod's id, in records, tallies and metrics.
 	Pod string
-	// Levels reads both stores. It is called in the background only.
-	Levels Levels
+	// Stores reads both stores.
+	Stores Stores
 	// Settle is how long an unequal pair waits before it is judged again. Default 1 s.
 	Settle time.Duration
 	// MaxSettle is how long it waits at most for its buckets to fall quiet. Default 30 s.
@@ -71,8 +74,8 @@ func (o *Options) validate() error {
 	if o.Pod == "" {
 		return errors.New("diff: Options.Pod is empty")
 	}
-	if o.Levels == nil {
-		return errors.New("diff: Options.Levels is nil")
+	if o.Stores == nil {
+		return errors.New("diff: Options.Stores is nil")
 	}
 	if o.Settle < 0 || o.MaxSettle < o.Settle || o.MaxPending < 0 || o.MaxSamples < 0 {
 		return errors.New("diff: Options: Settle, MaxSettle, MaxPending and MaxSamples must be positive, MaxSettle at least Settle")
@@ -92,6 +95,8 @@ type Engine struct {
 	live    spanList // begun, not finished or waiting to be judged; in order of Begin
 	buckets map[reservation.Bucket]*bucketLog
 	voids   map[reservation.ID]*Span // void holds whose end has not come yet
+	blind   []*Span                  // operations without an answer whose lines are not known yet
+	gaps    map[reservation.ID]time.Time
 	pending []*waiting
 	samples []Sample
 }
@@ -108,6 +113,7 @@ func New(opt Options) (*Engine, error) {
 		tally:   newCounts(),
 		buckets: map[reservation.Bucket]*bucketLog{},
 		voids:   map[reservation.ID]*Span{},
+		gaps:    map[reservation.ID]time.Time{},
 	}, nil
 }
 
@@ -186,12 +192,19 @@ func (e *Engine) gapped(s *Span, reason GapReason) {
 	if !e.finish(s, time.Time{}) {
 		return
 	}
+	if s.pair.ID != (reservation.ID{}) && len(e.gaps) < maxGaps {
+		e.gaps[s.pair.ID] = s.pair.Truth.Began
+	}
 	e.tally.add(s.pair.Op, kindGap, string(reason), 1)
 	if !s.pair.Replayed && s.pair.Truth.Decision != 0 {
 		e.tally.add(s.pair.Op, kindFirst, s.pair.Truth.Decision.String(), 1)
 	}
 	e.live.remove(s)
 }
+
+// maxGaps bounds the reservations with a gap that are remembered until catch-up has closed them. What is beyond it is
+// found by catch-up without a known cause, and counts: such an outage is worth a look.
+const maxGaps = 1 << 20
 
 // finish closes a span once. A second end would count the operation twice, so it is reported and ignored.
 func (e *Engine) finish(s *Span, at time.Time) bool {
@@ -228,7 +241,7 @@ func (e *Engine) conclude(s *Span, v Verdict, ex Explanation) {
 	if ex.Kind == None {
 		e.tally.add(s.pair.Op, kindUnexplained, v.String(), 1)
 		e.opt.Logger.Warn("unexplained difference", "pod", e.opt.Pod, "op", s.pair.Op.String(), "id", s.pair.ID,
-			"verdict", v.String(), "truth", s.pair.Truth.Decision.String(), "mirror", s.pair.Mirror.Decision.String(), "note", ex.Note)
+			"verdict", v.String(), "truth", sideName(s.pair.Truth), "mirror", sideName(s.pair.Mirror), "note", ex.Note)
 	} else {
 		e.tally.add(s.pair.Op, kindExplained, string(ex.Kind), 1)
 	}
@@ -290,6 +303,11 @@ func (e *Engine) Converged(began, ended time.Time) {
 	defer e.mu.Unlock()
 	for _, log := range e.buckets {
 		log.closeGaps(began, ended)
+	}
+	for id, at := range e.gaps {
+		if at.Before(began) {
+			delete(e.gaps, id)
+		}
 	}
 	for id, hold := range e.voids {
 		if hold.pair.Truth.Began.Before(began) {

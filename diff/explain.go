@@ -112,6 +112,7 @@ func (e *Engine) judge(ctx context.Context, w *waiting, now time.Time) (Explanat
 	}
 	p := &w.span.pair
 	if w.reads == nil {
+		e.resolveBlind(ctx)
 		if e.mustWait(p.Mirror.Ended) {
 			return Explanation{}, false
 		}
@@ -292,7 +293,7 @@ func (e *Engine) read(ctx context.Context, buckets []reservation.Bucket) ([]read
 	reads := make([]reading, 0, len(buckets))
 	for _, b := range buckets {
 		from := e.now()
-		truth, mirror, err := e.opt.Levels.Levels(ctx, b)
+		truth, mirror, err := e.opt.Stores.Levels(ctx, b)
 		if err != nil {
 			return nil, err
 		}
@@ -316,8 +317,12 @@ func (e *Engine) agreement(w *waiting, now time.Time) (Explanation, bool) {
 		for _, en := range e.entries(r.bucket) {
 			l, h := contribution(en, r.from, r.to, r.from, r.to)
 			lo, hi = lo+l, hi+h
-			if en.span.gap && en.span.mirrorTo.IsZero() && w.ex.Kind == Race && (l != 0 || h != 0) {
+			switch {
+			case l == h:
+			case en.span.gap: // waiting does not end it, catch-up does
 				w.ex.Kind = Gap
+			default:
+				busy = true
 			}
 		}
 		d := r.truth - r.mirror
@@ -326,7 +331,6 @@ func (e *Engine) agreement(w *waiting, now time.Time) (Explanation, bool) {
 			w.ex.Note = fmt.Sprintf("bucket %s: once settled the truth has %d and the mirror %d", r.bucket, r.truth, r.mirror)
 			return w.ex, true
 		}
-		busy = busy || lo != hi
 	}
 	if busy && now.Before(w.deadline) {
 		w.reads = nil // look again when it is quieter

@@ -29,14 +29,17 @@ type Sample struct {
 
 // SampleSide is one side of a sample.
 type SampleSide struct {
-	Decision string    `json:"decision"`
+	Decision string    `json:"decision,omitempty"`
 	State    string    `json:"state,omitempty"`
-	Began    time.Time `json:"began"`
+	Began    time.Time `json:"began,omitzero"`
 	TookMS   float64   `json:"took_ms"`
 }
 
 func sideOf(s Side) SampleSide {
-	out := SampleSide{Decision: s.Decision.String(), Began: s.Began.UTC(), TookMS: float64(s.Took().Microseconds()) / 1000}
+	out := SampleSide{}
+	if s.Decision != 0 { // catch-up finds records, not decisions
+		out = SampleSide{Decision: s.Decision.String(), Began: s.Began.UTC(), TookMS: float64(s.Took().Microseconds()) / 1000}
+	}
 	if s.State.Valid() {
 		out.State = s.State.String()
 	}
@@ -87,4 +90,16 @@ func (e *Engine) Samples() (samples []Sample, dropped int64) {
 func (s Sample) String() string {
 	return fmt.Sprintf("%s %s: truth %s, mirror %s: %s (%s) %s", s.Op, s.ID, s.Truth.Decision, s.Mirror.Decision,
 		s.Verdict, s.Explanation.Kind, s.Explanation.Note)
+}
+
+// sideName names a side by its decision, or by its record's state where there was none to make.
+func sideName(s Side) string {
+	switch {
+	case s.Decision != 0:
+		return s.Decision.String()
+	case s.State != 0:
+		return s.State.String()
+	default:
+		return "unknown there"
+	}
 }

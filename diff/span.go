@@ -68,19 +68,29 @@ func (s *Span) Decided(o Outcome) {
 }
 
 // Undecided ends an operation whose outcome in the truth is not known, or that the truth refused to take. What it
-// may have done is remembered: request is what the caller asked for, where that is known.
-func (s *Span) Undecided(reason GapReason, shop int64, request []reservation.Line) {
+// may have done is remembered: o is what the caller asked for.
+func (s *Span) Undecided(reason GapReason, o Outcome) {
 	s.pair.Truth.Ended = s.engine.now()
-	s.pair.Shop, s.pair.Lines = shop, request
+	s.pair.Shop, s.pair.ID, s.pair.Lines, s.pair.Stamp = o.Shop, o.ID, o.Lines, o.Stamp
 	s.mirrorFrom = s.pair.Truth.Began
-	effects := make([]effect, 0, len(request))
-	if reason == GapUnknown {
-		for _, l := range request {
-			effects = append(effects, effect{l.Bucket(shop), l.Quantity, true})
-		}
-	}
-	s.engine.register(s, effects)
+	s.engine.register(s, perhaps(s.pair.Op, o, reason))
 	s.Gap(reason)
+	if reason == GapUnknown && len(o.Lines) == 0 {
+		s.engine.remember(s)
+	}
+}
+
+// perhaps gives what an operation without an answer may have done.
+func perhaps(op reservation.Op, o Outcome, reason GapReason) []effect {
+	if reason != GapUnknown {
+		return nil
+	}
+	o.Moved, o.Replayed = true, false
+	effects := effectsOf(op, o)
+	for i := range effects {
+		effects[i].maybe = true
+	}
+	return effects
 }
 
 // MirrorBegins notes that the mirror starts on the operation.

@@ -18,6 +18,7 @@ const (
 	kindExplained
 	kindUnexplained
 	kindSampleDropped
+	kindFound // by catch-up
 	kindFirst // decisions of operations that were no replays: what the stores' own records must add up to
 )
 
@@ -25,7 +26,7 @@ const (
 func (k kind) String() string {
 	names := [...]string{
 		kindOperations: "operations", kindVerdict: "verdict", kindGap: "gap", kindExplained: "explained",
-		kindUnexplained: "unexplained", kindSampleDropped: "sample_dropped", kindFirst: "first",
+		kindUnexplained: "unexplained", kindSampleDropped: "sample_dropped", kindFound: "found", kindFirst: "first",
 	}
 	return names[k]
 }
@@ -80,6 +81,7 @@ type Tally struct {
 	Explained   map[string]int64                    `json:"explained"`
 	Unexplained int64                               `json:"unexplained"`
 	First       map[string]int64                    `json:"first"`
+	Found       map[string]int64                    `json:"found"`
 	TruthMS     Latency                             `json:"truth_ms"`
 	MirrorMS    Latency                             `json:"mirror_ms"`
 	Pending     int                                 `json:"pending"`
@@ -105,7 +107,7 @@ func (e *Engine) Tally() Tally {
 func tallyOf(n map[cell]int64) Tally {
 	t := Tally{
 		ByOp: map[string]int64{}, Verdicts: map[string]int64{}, Gaps: map[string]int64{}, Explained: map[string]int64{},
-		First: map[string]int64{}, unexplained: map[reservation.Op]map[string]int64{},
+		First: map[string]int64{}, Found: map[string]int64{}, unexplained: map[reservation.Op]map[string]int64{},
 	}
 	for c, v := range n {
 		switch c.kind {
@@ -127,6 +129,8 @@ func tallyOf(n map[cell]int64) Tally {
 			t.unexplained[c.op][c.name] += v
 		case kindFirst:
 			t.First[c.name] += v
+		case kindFound:
+			t.Found[c.name] += v
 		case kindSampleDropped:
 			// told with the samples
 		}

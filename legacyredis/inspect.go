@@ -67,7 +67,7 @@ func (v *inspection) page(ctx context.Context, keys []string) error {
 			plain = append(plain, key)
 		case "adj":
 			v.adj[adjMember+rest] = true
-		case "fence", "exp", "created", "kill", "routers", "audit":
+		case "fence", "exp", "created", "kill", "routers", "audit", "replay":
 		default:
 			v.orphan("%s is no key of ours", key)
 		}

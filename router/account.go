@@ -57,7 +57,7 @@ func (p *Pod) failed(span *diff.Span, op reservation.Op, err error, asked reserv
 	}
 	d := reservation.DecisionOf(err)
 	if d == reservation.Undecided {
-		span.Undecided(gapOf(err), asked.Shop, asked.Lines)
+		span.Undecided(gapOf(err), diff.Outcome{Lines: asked.Lines, Shop: asked.Shop, ID: asked.ID, Stamp: p.opt.Stamp})
 		return
 	}
 	out := diff.Outcome{

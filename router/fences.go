@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -18,8 +17,19 @@ type FencedStore interface {
 	reservation.Walker
 }
 
-// fenceWait bounds the wait for MySQL's fence: a router whose Redis decides starts without it.
-const fenceWait = 3 * time.Second
+// FenceOfRedis gives the stamp of Redis's fence alone, for a router that starts while its MySQL does not answer. It is
+// an error unless Redis decides in that stage.
+func FenceOfRedis(ctx context.Context, pod string, redis FencedStore) (reservation.Stamp, error) {
+	f, err := redis.ReadFence(ctx)
+	switch {
+	case err != nil:
+		return reservation.Stamp{}, fmt.Errorf("read the fence of pod %s in Redis: %w", pod, err)
+	case f.Epoch == 0 || f.Stage.Truth() != reservation.Redis:
+		return reservation.Stamp{}, fmt.Errorf("pod %s needs its MySQL to start, and that does not answer", pod)
+	default:
+		return f.Stamp, nil
+	}
+}
 
 // EnsureFences gives the stamp that the fences of a pod hold. A pod that neither store knows starts in the declared
 // stage, at epoch 1: MySQL's fence first, so that an interrupted start is completed by the next.
@@ -28,13 +38,8 @@ func EnsureFences(ctx context.Context, pod string, declared reservation.Stage, r
 	if err != nil {
 		return reservation.Stamp{}, fmt.Errorf("read the fence of pod %s in Redis: %w", pod, err)
 	}
-	bounded, cancel := context.WithTimeout(ctx, fenceWait)
-	defer cancel()
-	mf, err := mysql.ReadFence(bounded)
+	mf, err := mysql.ReadFence(ctx)
 	if err != nil {
-		if rf.Epoch != 0 && rf.Stage.Truth() == reservation.Redis {
-			return rf.Stamp, nil // Redis decides: a router starts without MySQL, claims wait for it
-		}
 		return reservation.Stamp{}, fmt.Errorf("read the fence of pod %s in MySQL: %w", pod, err)
 	}
 	switch {

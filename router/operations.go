@@ -104,7 +104,7 @@ func (p *Pod) failedAdjust(span *diff.Span, err error, adj reservation.Adjustmen
 	}
 	d := reservation.DecisionOf(err)
 	if d == reservation.Undecided {
-		span.Undecided(gapOf(err), adj.Bucket.Shop, []reservation.Line{{Item: adj.Bucket.Item, Group: adj.Bucket.Group, Quantity: max(adj.Delta, -adj.Delta)}})
+		span.Undecided(gapOf(err), p.adjusted(adj, d, false))
 		return
 	}
 	out := p.adjusted(adj, d, false)

@@ -103,7 +103,7 @@ func NewPod(opt PodOptions) (*Pod, error) {
 		return p, nil
 	}
 	d := opt.Diff
-	d.Pod, d.Levels, d.Logger, d.Registerer = opt.ID, levels{opt.Truth, opt.Other}, opt.Logger, opt.Registerer
+	d.Pod, d.Stores, d.Logger, d.Registerer = opt.ID, both{opt.Truth, opt.Other}, opt.Logger, opt.Registerer
 	engine, err := diff.New(d)
 	if err != nil {
 		return nil, err
@@ -118,10 +118,15 @@ func NewPod(opt PodOptions) (*Pod, error) {
 	return p, nil
 }
 
-// levels reads what both stores have available.
-type levels struct{ truth, mirror Reader }
+// both reads the two stores for the comparison.
+type both struct{ truth, mirror Reader }
 
-func (l levels) Levels(ctx context.Context, b reservation.Bucket) (truth, mirror int64, err error) {
+func (l both) Lines(ctx context.Context, shop int64, id reservation.ID) ([]reservation.Line, error) {
+	rec, err := l.truth.Get(ctx, shop, id)
+	return rec.Lines, err
+}
+
+func (l both) Levels(ctx context.Context, b reservation.Bucket) (truth, mirror int64, err error) {
 	t, err := l.truth.Availability(ctx, b)
 	if err != nil {
 		return 0, 0, err
@@ -164,5 +169,11 @@ func (p *Pod) Close(ctx context.Context) error {
 	if p.queue == nil {
 		return nil
 	}
-	return errors.Join(p.queue.Close(ctx), p.engine.Flush(ctx))
+	err := p.queue.Close(ctx)
+	flush, cancel := context.WithTimeout(ctx, lastFlush)
+	defer cancel()
+	return errors.Join(err, p.engine.Flush(flush))
 }
+
+// lastFlush bounds the last flush of the tallies: a MySQL that hangs must not hold up the end of the process.
+const lastFlush = 2 * time.Second

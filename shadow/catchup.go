@@ -52,6 +52,8 @@ type CatchUp struct {
 type Round struct {
 	Began, Ended time.Time
 	Walked       int
+	// Repairs names each record that was written, Repaired counts them by what was wrong.
+	Repairs []Repair
 	// Repaired counts writes into the mirror, by what was wrong: lost, leaked, state, missing.
 	Repaired map[string]int
 	// Figures counts ledger figures that Redis's copy lacked.
@@ -60,6 +62,16 @@ type Round struct {
 	Skipped int
 	// Left names what still differs: nothing here may be repaired without a person, or it changed meanwhile.
 	Left []string
+}
+
+// Repair is one record that the mirror lacked, or had otherwise.
+type Repair struct {
+	Shop int64
+	ID   reservation.ID
+	// Was is lost (a live hold that the mirror lacked), leaked (a hold that it still had), missing (an ended one that it
+	// lacked) or state.
+	Was           string
+	Truth, Mirror reservation.State // before; zero where the store did not know it
 }
 
 // Total is the number of repairs.
@@ -156,15 +168,13 @@ func (c CatchUp) reconcile(ctx context.Context, st reservation.Stamp, t, m *rese
 		}
 		return nil
 	}
-	var expect reservation.State
-	if m != nil {
-		expect = m.State
-	}
+	expect := stateOf(m)
 	want.Expect = &expect
 	j, err := c.Mirror.Mirror(ctx, st, *want)
 	switch {
 	case err == nil && j.Stored:
 		r.Repaired[wrong]++
+		r.Repairs = append(r.Repairs, Repair{Shop: want.Record.Shop, ID: want.Record.ID, Was: wrong, Truth: stateOf(t), Mirror: expect})
 		c.Logger.Info("catch-up repaired the mirror", "pod", c.Pod, "id", want.Record.ID, "was", wrong, "state", j.State.String())
 		return nil
 	case err == nil:
@@ -176,6 +186,13 @@ func (c CatchUp) reconcile(ctx context.Context, st reservation.Stamp, t, m *rese
 		r.Left = append(r.Left, fmt.Sprintf("%s: %v", want.Record.ID, err))
 		return nil
 	}
+}
+
+func stateOf(r *reservation.Record) reservation.State {
+	if r == nil {
+		return 0
+	}
+	return r.State
 }
 
 // refresh looks again at a record that only one page held: the two pages were not read at the same instant.

@@ -38,7 +38,10 @@ func run(ctx context.Context, args []string, s streams, getenv func(string) (str
 		return exitDone
 	}
 	var e *exitError
-	if !errors.As(err, &e) {
+	switch {
+	case ctx.Err() != nil:
+		e = &exitError{code: exitFailed, err: errors.New("interrupted"), hint: "what was started is stopped; what was sent is in the stores"}
+	case !errors.As(err, &e):
 		e = &exitError{code: exitFailed, err: err}
 	}
 	e.print(s.err)

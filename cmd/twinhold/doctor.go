@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -59,9 +61,13 @@ func (a *app) doctor(ctx context.Context) error {
 		return err
 	}
 	ans := doctorAnswer{OK: true, Findings: []doctorFinding{}}
-	for _, pc := range cfg.Pods {
-		ans.Findings = append(ans.Findings, examinePod(ctx, cfg, pc)...)
+	found := make([][]doctorFinding, len(cfg.Pods))
+	var pods sync.WaitGroup
+	for i, pc := range cfg.Pods {
+		pods.Go(func() { found[i] = examinePod(ctx, cfg, pc) })
 	}
+	pods.Wait()
+	ans.Findings = slices.Concat(found...)
 	failures := 0
 	for _, f := range ans.Findings {
 		if f.Result == resultFailure {

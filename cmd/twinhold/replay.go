@@ -159,8 +159,8 @@ func (a *app) replay(ctx context.Context, f replayFlags) (err error) {
 	switch {
 	case errors.Is(err, replay.ErrStocked):
 		return &exitError{code: exitFailed, err: err, hint: "add --key-prefix NAME"}
-	case ctx.Err() != nil:
-		return &exitError{code: exitFailed, err: err, hint: "it was interrupted; what was sent is in the stores"}
+	case errors.Is(err, replay.ErrTaken):
+		return &exitError{code: exitFailed, err: err, hint: "nothing was sent"}
 	case err != nil:
 		return &exitError{code: exitFailed, err: err, hint: "run: twinhold doctor"}
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/twinhold/twinhold/internal/loadgen"
 	"github.com/twinhold/twinhold/internal/podset"
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -228,7 +228,7 @@ func (a *app) importPod(ctx context.Context, list []reservation.Stocking, ans *i
 
 // readStock reads the whole file before anything is imported.
 func readStock(name string, known func(shop int64) bool) (stock []reservation.Stocking, err error) {
-	f, err := os.Open(name) //nolint:gosec // the file that the person named
+	f, err := loadgen.OpenRegular(name)
 	if err != nil {
 		return nil, err
 	}

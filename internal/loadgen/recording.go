@@ -73,14 +73,34 @@ func (e *ParseError) Error() string {
 	}
 }
 
-// ReadFile reads a file of either kind.
-func ReadFile(path string) (rec Recording, err error) {
+// maxFile bounds a file of orders or stock: it is read whole.
+const maxFile = 1 << 30
+
+// OpenRegular opens a file that will be read to its end. Devices and pipes, which may never end, are refused.
+func OpenRegular(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, fmt.Errorf("%s: there is no such file: %w", path, os.ErrNotExist)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", path, err)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	case info.Size() > maxFile:
+		return nil, fmt.Errorf("%s has %d bytes: at most %d are read", path, info.Size(), int64(maxFile))
+	}
 	f, err := os.Open(path)
 	if err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return Recording{}, fmt.Errorf("%s: there is no such file: name a CSV of orders or a file of JSON lines: %w", path, os.ErrNotExist)
-		}
-		return Recording{}, fmt.Errorf("open orders: %w", err)
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// ReadFile reads a file of either kind.
+func ReadFile(path string) (rec Recording, err error) {
+	f, err := OpenRegular(path)
+	if err != nil {
+		return Recording{}, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	return Read(path, f)

@@ -34,7 +34,7 @@ type Answer struct {
 
 // unknown tells whether nobody can say what became of the call.
 func (a Answer) unknown() bool {
-	if a.Decision != reservation.Undecided {
+	if a.Decision != reservation.Undecided || errors.Is(a.Err, reservation.ErrFrozen) {
 		return false
 	}
 	return reservation.CodeOf(a.Err) == reservation.CodeUnavailable ||

@@ -52,9 +52,9 @@ type Pod struct {
 	// Notes say what a person should know of a pod that opened all the same.
 	Notes []string
 
-	settle, grace time.Duration
-	log           *slog.Logger
-	client        redis.UniversalClient
+	grace, lease time.Duration
+	log          *slog.Logger
+	client       redis.UniversalClient
 }
 
 // tallyConnections is the budget of the tallies' own pool: a flush never waits behind operations.
@@ -103,14 +103,20 @@ func OpenStores(ctx context.Context, cfg *config.Config, pc config.Pod) (*Pod, e
 }
 
 func openPod(ctx context.Context, cfg *config.Config, pc config.Pod, opt Options) (*Pod, error) {
-	p := &Pod{Config: pc, settle: cfg.Tuning.Settle, grace: cfg.Tuning.Sweep.Grace, log: opt.Logger}
+	p := &Pod{Config: pc, grace: cfg.Tuning.Sweep.Grace, lease: cfg.Tuning.PinLease, log: opt.Logger}
 	if err := p.openStores(ctx, cfg, opt); err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
-	if err := p.checkSchema(ctx); err != nil {
+	down, err := p.checkSchema(ctx)
+	if err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
-	stamp, err := router.EnsureFences(ctx, pc.ID, pc.DeclaredStage(), p.Redis, p.MySQL)
+	var stamp reservation.Stamp
+	if down {
+		stamp, err = router.FenceOfRedis(ctx, pc.ID, p.Redis)
+	} else {
+		stamp, err = router.EnsureFences(ctx, pc.ID, pc.DeclaredStage(), p.Redis, p.MySQL)
+	}
 	if err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
@@ -125,19 +131,19 @@ func openPod(ctx context.Context, cfg *config.Config, pc config.Pod, opt Options
 }
 
 // startWait bounds how long a start waits for a MySQL that does not answer.
-const startWait = 3 * time.Second
+const startWait = 2 * time.Second
 
 // checkSchema refuses a schema that is not this program's. A MySQL that does not answer is no reason to refuse a pod
 // whose Redis decides: that is judged by the fences.
-func (p *Pod) checkSchema(ctx context.Context) error {
+func (p *Pod) checkSchema(ctx context.Context) (down bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
-	err := p.MySQL.CheckSchema(ctx)
+	err = p.MySQL.CheckSchema(ctx)
 	if reservation.CodeOf(err) == reservation.CodeUnavailable {
 		p.note("MySQL does not answer (%v): reserve and release work, claims and stock changes fail until it does", err)
-		return nil
+		return true, nil
 	}
-	return err
+	return false, err
 }
 
 func (p *Pod) note(format string, args ...any) {
@@ -249,45 +255,106 @@ func (p *Pod) Stock(ctx context.Context, stock []reservation.Stocking) (created 
 	return created, existing, nil
 }
 
-// CatchUp runs one full round of catch-up towards the mirror. Records younger than settle are left alone.
+// CatchUp runs one full round of catch-up towards the mirror and tells the comparison what it found: a repair without
+// a gap of this process is a difference. Records younger than settle are left alone.
 func (p *Pod) CatchUp(ctx context.Context, settle time.Duration) (shadow.Round, error) {
-	c := shadow.CatchUp{
-		Pod: p.Config.ID, Truth: p.Redis, Mirror: p.MySQL, Ledger: p.MySQL, Copy: p.Redis,
-		Settle: settle, Grace: p.grace, Logger: p.log,
-	}
-	round, err := c.Run(ctx, p.Router.Stamp())
-	if err == nil && p.Router.Engine() != nil {
-		p.Router.Engine().Converged(round.Began, round.Ended)
+	round, err := p.Backlog(ctx, settle)
+	if e := p.Router.Engine(); err == nil && e != nil {
+		for _, r := range round.Repairs {
+			e.Found(diff.Find{
+				Shop: r.Shop, ID: r.ID, Verdict: verdictOf(r.Was), Truth: r.Truth, Mirror: r.Mirror, Stamp: p.Router.Stamp(),
+			})
+		}
+		e.Converged(round.Began, round.Ended)
 	}
 	return round, err
 }
 
-// Quiesce brings the pod to rest once no caller is there any more: claims finished in Redis, the queue delivered, the
-// mirror caught up, every unequal pair judged, the tallies written.
-func (p *Pod) Quiesce(ctx context.Context) (shadow.Round, error) {
-	if _, err := p.Router.Sweep(ctx); err != nil {
-		return shadow.Round{}, fmt.Errorf("sweep pod %s: %w", p.Config.ID, err)
+func verdictOf(was string) diff.Verdict {
+	switch was {
+	case "leaked":
+		return diff.Leaked
+	case "state":
+		return diff.State
+	default:
+		return diff.Lost
 	}
-	if err := p.Redis.Flush(ctx); err != nil {
-		return shadow.Round{}, fmt.Errorf("finish the claims of pod %s: %w", p.Config.ID, err)
+}
+
+// Backlog is CatchUp at the start of a process: what the mirror lacks then is what earlier ones left behind.
+func (p *Pod) Backlog(ctx context.Context, settle time.Duration) (shadow.Round, error) {
+	c := shadow.CatchUp{
+		Pod: p.Config.ID, Truth: p.Redis, Mirror: p.MySQL, Ledger: p.MySQL, Copy: p.Redis,
+		Settle: settle, Grace: p.grace, Logger: p.log,
+	}
+	return c.Run(ctx, p.Router.Stamp())
+}
+
+// Quiesce brings the pod to rest once no caller is there any more: due holds ended, claims finished, the queue
+// delivered, the mirror caught up, every unequal pair judged, the tallies written.
+func (p *Pod) Quiesce(ctx context.Context) (shadow.Round, error) { return p.rest(ctx, p.CatchUp) }
+
+// Prepare is Quiesce for what earlier processes left behind: their claims are rolled forward and what the mirror lacks
+// is brought over before anything of this process is compared.
+func (p *Pod) Prepare(ctx context.Context) (shadow.Round, error) { return p.rest(ctx, p.Backlog) }
+
+func (p *Pod) rest(ctx context.Context, catchUp func(context.Context, time.Duration) (shadow.Round, error)) (shadow.Round, error) {
+	if err := p.awaitPins(ctx); err != nil {
+		return shadow.Round{}, err
 	}
 	if q := p.Router.Queue(); q != nil {
 		if err := q.Drain(ctx); err != nil {
 			return shadow.Round{}, fmt.Errorf("drain the mirror's queue of pod %s: %w", p.Config.ID, err)
 		}
 	}
-	if p.Router.Engine() == nil {
+	e := p.Router.Engine()
+	if e == nil {
 		return shadow.Round{}, nil
 	}
-	round, err := p.CatchUp(ctx, 0)
+	round, err := catchUp(ctx, 0)
 	if err != nil {
 		return round, err
 	}
-	if err := p.Router.Engine().Settle(ctx); err != nil {
+	if err := e.Settle(ctx); err != nil {
 		return round, fmt.Errorf("settle the comparison of pod %s: %w", p.Config.ID, err)
 	}
-	return round, p.Router.Engine().Flush(ctx)
+	return round, e.Flush(ctx)
 }
+
+// awaitPins ends what is due and waits until no claim or adjustment is under way. A pin whose process has died is
+// rolled forward once its lease is over, so the wait is the lease and a little more.
+func (p *Pod) awaitPins(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.lease+pinGrace)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := p.Router.Sweep(ctx); err != nil {
+			return fmt.Errorf("sweep pod %s: %w", p.Config.ID, err)
+		}
+		if err := p.Redis.Flush(ctx); err != nil {
+			return fmt.Errorf("finish the claims of pod %s: %w", p.Config.ID, err)
+		}
+		pins, err := p.Redis.Pins(ctx)
+		if err != nil {
+			return fmt.Errorf("count the claims under way of pod %s: %w", p.Config.ID, err)
+		}
+		if pins == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d claims or adjustments of pod %s are still under way after their lease", pins, p.Config.ID)
+		case <-tick.C:
+		}
+	}
+}
+
+// pinGrace is how long a roll-forward may take once a lease is over.
+const pinGrace = 10 * time.Second
+
+// Client is the pod's connection to Redis, for keys of others than the store.
+func (p *Pod) Client() redis.UniversalClient { return p.client }
 
 // Inspect reads both stores whole.
 func (p *Pod) Inspect(ctx context.Context) (rs, ms reservation.Snapshot, err error) {

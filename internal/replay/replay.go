@@ -40,11 +40,17 @@ func (o *Options) defaults() {
 // nobody else may write to the pod meanwhile.
 func Run(ctx context.Context, set *podset.Set, pod *podset.Pod, plan loadgen.Plan, opt Options) (Result, error) {
 	opt.defaults()
-	opt.Phase(fmt.Sprintf("stocking %d buckets", len(plan.Stock)))
-	if err := stock(ctx, pod, plan, opt.KeyPrefix); err != nil {
+	l, err := takeLease(ctx, pod)
+	if err != nil {
 		return Result{}, err
 	}
-	if _, err := pod.Quiesce(ctx); err != nil {
+	defer l.release()
+	backlog, err := pod.Prepare(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	opt.Phase(fmt.Sprintf("stocking %d buckets", len(plan.Stock)))
+	if err := stock(ctx, pod, plan, opt.KeyPrefix); err != nil {
 		return Result{}, err
 	}
 	before, err := readBooks(ctx, pod)
@@ -65,9 +71,9 @@ func Run(ctx context.Context, set *podset.Set, pod *podset.Pod, plan loadgen.Pla
 		return Result{}, err
 	}
 	opt.Phase("waiting for the mirror, catching up, settling the comparison")
-	round, err := pod.Quiesce(ctx)
-	if err != nil {
-		return Result{}, err
+	round, unrest := pod.Quiesce(ctx)
+	if ctx.Err() != nil {
+		return Result{}, unrest
 	}
 	opt.Phase("reading both stores whole, computing the invariants")
 	after, err := readBooks(ctx, pod)
@@ -76,7 +82,10 @@ func Run(ctx context.Context, set *podset.Set, pod *podset.Pod, plan loadgen.Pla
 	}
 	r := newResult(pod, plan, stats, took)
 	r.HeldStill = later
-	r.CatchUp = catchUpOf(round)
+	r.Backlog, r.CatchUp = catchUpOf(backlog), catchUpOf(round)
+	if unrest != nil { // what can be said is said all the same
+		r.problem("the pod did not come to rest: %v", unrest)
+	}
 	r.judge(pod, before, after)
 	return r, nil
 }

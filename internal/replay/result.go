@@ -33,7 +33,9 @@ type Result struct {
 	LatencyMS   map[string]diff.Latency `json:"latency_ms"`
 	// CallerMS is what callers saw, by operation.
 	CallerMS map[string]loadgen.Quantiles `json:"caller_ms"`
-	CatchUp  CatchUp                      `json:"catch_up"`
+	// Backlog is what earlier runs had left for the mirror, CatchUp what this one did.
+	Backlog CatchUp `json:"backlog"`
+	CatchUp CatchUp `json:"catch_up"`
 	// Recorded says what became of the recording's rows.
 	Recorded loadgen.Recorded `json:"recorded"`
 	Retries  int              `json:"retries"`

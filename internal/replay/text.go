@@ -53,6 +53,9 @@ func (r Result) writeComparison(p *printer) {
 	p.line("explained   %6d%s", sum(r.Explained), counts(r.Explained))
 	p.line("unexplained %6d", r.Unexplained)
 	p.line("catch-up    %6d records walked, %d repaired%s", r.CatchUp.Walked, sum(r.CatchUp.Repaired), counts(r.CatchUp.Repaired))
+	if n := sum(r.Backlog.Repaired); n > 0 {
+		p.line("before      %6d records that earlier runs had left out were brought over first%s", n, counts(r.Backlog.Repaired))
+	}
 	p.line("")
 	p.line("reserve, ms      p50      p99")
 	for _, store := range []string{"redis", "mysql"} {
