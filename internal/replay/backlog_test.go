@@ -113,7 +113,7 @@ func TestOneReplayAtATime(t *testing.T) {
 	plan := mixed(t, 3)
 	opt := optionsFor(plan)
 	tried := false
-	opt.Phase = func(what string) {
+	opt.Phase = func(string) {
 		if tried {
 			return
 		}
