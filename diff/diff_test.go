@@ -362,6 +362,31 @@ func TestEqualPairTakesNoMemory(t *testing.T) {
 	}
 }
 
+func TestRunAndSettleShareTheJudging(t *testing.T) {
+	e, err := New(Options{Pod: "pod-1", Stores: &fixedLevels{truth: 2, mirror: 2}, Settle: 4 * time.Millisecond, MaxSettle: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { e.Run(ctx) })
+	for range 200 {
+		s := e.Begin(reservation.OpReserve)
+		rec := record(4, reservation.Rejected, reservation.RejectedShort)
+		s.Decided(outcomeOf(rec, reservation.RejectedShort, false, 2))
+		s.MirrorBegins()
+		s.Compare(reservation.Judgement{Decision: reservation.Granted, State: reservation.Rejected, Levels: []reservation.Level{{Bucket: bucketA, Available: 5}}})
+	}
+	if err := e.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	running.Wait()
+	if got := e.Tally(); got.Unexplained != 200 || got.Pending != 0 {
+		t.Errorf("%d unexplained, %d waiting: want 200 and none", got.Unexplained, got.Pending)
+	}
+}
+
 // recordingSink keeps what was put, and can lose the reply.
 type recordingSink struct {
 	rows map[TallyRow]int64

@@ -89,6 +89,7 @@ type Engine struct {
 	metrics *metrics
 
 	flushing sync.Mutex // one flush at a time
+	judging  sync.Mutex // one round of judging at a time: it owns what waiting pairs gather
 
 	mu      sync.Mutex
 	tally   *counts

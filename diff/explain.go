@@ -74,6 +74,8 @@ type reading struct {
 
 // judgeDue moves every due pair on by one step. force judges pairs before they are due.
 func (e *Engine) judgeDue(ctx context.Context, now time.Time, force bool) {
+	e.judging.Lock()
+	defer e.judging.Unlock()
 	e.mu.Lock()
 	due := make([]*waiting, 0, len(e.pending))
 	for _, w := range e.pending {
