@@ -35,15 +35,15 @@ servers: ## fetch MySQL and Redis into .dev/ where PATH has none that fits
 	$(GO) run ./internal/devstack/fetchcmd
 
 .PHONY: test
-test: ## every test on real servers, race detector on
-	$(ready) $(GO) test -race -count=1 -timeout 20m -p $(P) $(if $(RUN),-run '$(RUN)') $(PKG)
+test: ## every test on real servers, race detector on; skips are shown with their reason
+	$(ready) $(GO) test -json -race -count=1 -timeout 20m -p $(P) $(if $(RUN),-run '$(RUN)') $(PKG) | $(GO) run ./tools/testreport
 
 .PHONY: race
 race: test ## the same as test
 
 .PHONY: soak
 soak: ## the long tests too (up to 90 minutes)
-	$(ready) TWINHOLD_SOAK=1 $(GO) test -race -count=1 -timeout 90m -p 1 -v $(if $(RUN),-run '$(RUN)') $(PKG)
+	$(ready) TWINHOLD_SOAK=1 $(GO) test -json -race -count=1 -timeout 90m -p 1 $(if $(RUN),-run '$(RUN)') $(PKG) | $(GO) run ./tools/testreport
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME=10s each
