@@ -22,7 +22,8 @@ func TestReport(t *testing.T) {
 {"Action":"output","Package":"p","Test":"TestS","Output":"    a_test.go:1: no server\n"}
 {"Action":"skip","Package":"p","Test":"TestS"}
 `, 0,
-			[]string{"SKIP p TestS: a_test.go:1: no server\n", "1 passed, 0 failed, 1 skipped\n"}, "=== RUN",
+			[]string{"SKIP p TestS: a_test.go:1: no server\n", "1 passed, 0 failed, 1 skipped\n"},
+			"=== RUN",
 		},
 		"fail": {
 			pass + `{"Action":"output","Package":"q","Test":"TestB","Output":"what went wrong\n"}
@@ -30,13 +31,15 @@ func TestReport(t *testing.T) {
 {"Action":"output","Package":"q","Output":"panic: at the end\n"}
 {"Action":"fail","Package":"q","Elapsed":2}
 `, 1,
-			[]string{"what went wrong\n", "panic: at the end\n", "FAIL\tq\t2.000s\n", "1 passed, 1 failed, 0 skipped\n"}, "noise",
+			[]string{"what went wrong\n", "panic: at the end\n", "FAIL\tq\t2.000s\n", "1 passed, 1 failed, 0 skipped\n"},
+			"noise",
 		},
 		"build": {
 			pass + `{"Action":"build-output","ImportPath":"q","Output":"q.go:1: undefined: x\n"}
 {"Action":"build-fail","ImportPath":"q"}
 `, 1,
-			[]string{"undefined: x\n"}, "noise",
+			[]string{"undefined: x\n"},
+			"noise",
 		},
 		"nothing": {"", 1, []string{"0 passed"}, "noise"},
 	} {
