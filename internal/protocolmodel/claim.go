@@ -27,6 +27,8 @@ func (m *model) claim(t turn) {
 			r.state = t.inMySQL().state
 		}
 		m.refused(t, "takes MySQL's end into Redis and refuses the claim")
+	default:
+		panic("protocolmodel: this step belongs to another operation")
 	}
 }
 

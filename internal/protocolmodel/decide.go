@@ -35,6 +35,8 @@ func (m *model) reserve(t turn) {
 		m.answer(t, reservation.Held)
 	case answerRejected:
 		m.answer(t, reservation.Rejected)
+	default:
+		panic("protocolmodel: this step belongs to another operation")
 	}
 }
 
@@ -160,7 +162,7 @@ func (m *model) settleProvisional(t turn) {
 			r.state = reservation.Held
 		}
 		t.then(answerGranted, "Redis confirms")
-	case r.state == reservation.Provisional || r.state == reservation.Held && !(m.has(Provisional) && m.has(ForcedOlderHold)):
+	case r.state == reservation.Provisional || r.state == reservation.Held && (!m.has(Provisional) || !m.has(ForcedOlderHold)):
 		r.state = reservation.Rejected
 		t.then(answerRejected, "Redis turns it down")
 	default:

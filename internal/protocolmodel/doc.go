@@ -12,6 +12,11 @@
 // amounts other than one unit; pool rows apart from unpooled, refill, lanes (I2 is mysqlstore's, and available is
 // derived, so I3 and I4 hold by construction); adjustments; retention and purge; batches and pages (a restore and a
 // reseed are one step); a pod frozen; late_claim "force" (the model refuses, so that I1 has no such exception).
+// The exceptions are those of I1 (and of I7, I9 for the same reservation): what a router answered while it could not
+// reach Redis and a kill made debt; what a failover lost before it was mirrored; what the restore had to adopt beyond
+// the stock, since MySQL cannot tell a hold that was answered from one that was not. A router cut from Redis that claims,
+// while the same buyer releases under a kill that MySQL's fence does not carry yet, breaks I5: no world has both.
+//
 // Nothing is said of what must happen in the end, only of what must never happen.
 //
 // Each rule of the protocol that a model can miss is a Protection. It can be left out, and the tests show for each one

@@ -68,6 +68,14 @@ func large() map[string]Config {
 			Start: reservation.Handover, Stock: 1, Requests: 2, Routers: 1, Reserves: 2,
 			Budget: Budget{Flips: 1, BackFlips: 1, Crashes: 1, CatchUps: 1},
 		},
+		"a router cut from Redis claims": {
+			Start: reservation.Cutover, Stock: 1, Requests: 2, Routers: 2, Reserves: 1, Claims: 1,
+			Budget: Budget{Kills: 1, Cuts: 1, CatchUps: 1},
+		},
+		"claims and expiry across flips": {
+			Start: reservation.Shadow, Stock: 1, Requests: 2, Routers: 1, Reserves: 1, Claims: 1, Expiry: true,
+			Budget: Budget{Flips: 2, BackFlips: 1, Kills: 1},
+		},
 		"failover": {
 			Start: reservation.Shadow, Stock: 1, Requests: 2, Routers: 2, Reserves: 1,
 			Budget: Budget{Failovers: 1, Kills: 1, Flips: 1},
@@ -110,7 +118,7 @@ func TestNoInvariantBreaksInLargerWorlds(t *testing.T) {
 	}
 	for name, c := range large() {
 		t.Run(name, func(t *testing.T) {
-			c.MaxStates = 3_000_000
+			c.MaxStates = 1_500_000
 			if r := Explore(c); r.Violation != "" {
 				t.Fatal(r)
 			} else {
@@ -140,7 +148,7 @@ func caught() map[Protection]struct{ world, breaks string } {
 		MarksLookedUp:            {"a router cut from Redis", "I9"},
 		LookUpRaisesFence:        {"a router cut from Redis", "I9"},
 		LeftMySQLFirst:           {"complete and back", "I1"},
-		KillRaisesEpoch:          {"claims and expiry under a kill", "I5"},
+		KillRaisesEpoch:          {"claims and expiry under a kill", "I1"},
 		Pin:                      {"claims and expiry under a kill", "I1"},
 		PinStopsRelease:          {"one buyer's claims and release", "I5"},
 		PinStopsExpiry:           {"one buyer's claims and release", "I5"},

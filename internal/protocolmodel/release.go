@@ -44,6 +44,8 @@ func (m *model) release(t turn) {
 			t.now.queue[t.id()][1] = record{reservation.Released, t.epoch()}
 		}
 		t.then(idle, "answers released")
+	default:
+		panic("protocolmodel: this step belongs to another operation")
 	}
 }
 
