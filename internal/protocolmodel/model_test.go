@@ -38,6 +38,14 @@ func small() map[string]Config {
 			Start: reservation.Cutover, Stock: 1, Requests: 2, Routers: 1, Reserves: 2,
 			Budget: Budget{Kills: 1, CatchUps: 2, Crashes: 1},
 		},
+		"failover in cutover": {
+			Start: reservation.Cutover, Stock: 1, Requests: 2, Routers: 2, Reserves: 1,
+			Budget: Budget{Failovers: 1, Kills: 1},
+		},
+		"kill, rearm, flip again": {
+			Start: reservation.Handover, Stock: 1, Requests: 2, Routers: 1, Reserves: 2,
+			Budget: Budget{Flips: 2, Kills: 1, Rearms: 1},
+		},
 		"complete and back": {
 			Start: reservation.Cutover, Stock: 1, Requests: 2, Routers: 2, Reserves: 1, Complete: true,
 			Budget: Budget{Flips: 1, BackFlips: 1, Kills: 1},
@@ -79,10 +87,6 @@ func large() map[string]Config {
 		"failover": {
 			Start: reservation.Shadow, Stock: 1, Requests: 2, Routers: 2, Reserves: 1,
 			Budget: Budget{Failovers: 1, Kills: 1, Flips: 1},
-		},
-		"failover in cutover": {
-			Start: reservation.Cutover, Stock: 1, Requests: 2, Routers: 2, Reserves: 1,
-			Budget: Budget{Failovers: 1, Kills: 1},
 		},
 		"rearm and flip again": {
 			Start: reservation.Handover, Stock: 1, Requests: 2, Routers: 2, Reserves: 2,
