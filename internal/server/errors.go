@@ -11,17 +11,16 @@ import (
 
 // fail turns an error of the router into the caller's. Causes (addresses, statements) are for the log, not for callers.
 func (h *handlers) fail(ctx context.Context, op string, err error) error {
-	code := codeOf(err)
-	text := err.Error()
-	switch code {
+	switch code := codeOf(err); code {
 	case connect.CodeInternal:
 		h.log.ErrorContext(ctx, "a call failed", "op", op, "err", err)
-		text = "internal error: the router's log has its cause"
+		return connect.NewError(code, errors.New("internal error: the router's log has its cause"))
 	case connect.CodeUnavailable:
 		h.log.DebugContext(ctx, "a call is unavailable", "op", op, "err", err)
-		text = unavailable(err)
+		return connect.NewError(code, errors.New(unavailable(err)))
+	default:
+		return connect.NewError(code, err)
 	}
-	return connect.NewError(code, errors.New(text))
 }
 
 // codeOf maps an error to its Connect code. A call whose time was over has no known outcome: unavailable.
@@ -37,11 +36,12 @@ func codeOf(err error) connect.Code {
 		return connect.CodeFailedPrecondition
 	case reservation.CodeUnavailable:
 		return connect.CodeUnavailable
+	default:
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			return connect.CodeUnavailable
+		}
+		return connect.CodeInternal
 	}
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return connect.CodeUnavailable
-	}
-	return connect.CodeInternal
 }
 
 // unavailable says why without the cause, and what to do.
