@@ -62,7 +62,7 @@ func newRootCmd(a *app) *cobra.Command {
 	root.AddCommand(
 		newDemoCmd(a), newReplayCmd(a), newDevstackCmd(a),
 		newConfigCmd(a), newMigrateCmd(a), newDoctorCmd(a),
-		newReserveCmd(a), newClaimCmd(a), newReleaseCmd(a), newGetCmd(a), newStockCmd(a),
+		newReserveCmd(a), newClaimCmd(a), newReleaseCmd(a), newGetCmd(a), newStockCmd(a), newServeCmd(a),
 	)
 	return root
 }

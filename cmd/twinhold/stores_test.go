@@ -14,7 +14,15 @@ import (
 	"github.com/twinhold/twinhold/internal/podset/podsettest"
 )
 
-func TestMain(m *testing.M) { devtest.Main(m, devtest.Needs{}) }
+// asTwinhold in the environment makes the test binary the command itself, for tests that need a process of its own.
+const asTwinhold = "TWINHOLD_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asTwinhold) != "" {
+		main()
+	}
+	devtest.Main(m, devtest.Needs{})
+}
 
 // client runs command lines against a pod on private servers.
 type client struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/twinhold/twinhold/config"
+	"github.com/twinhold/twinhold/internal/server"
 	"github.com/twinhold/twinhold/reservation"
 	"github.com/twinhold/twinhold/router"
 )
@@ -42,7 +43,7 @@ func (r *recorder) Unregister(prometheus.Collector) bool { return false }
 
 var descPattern = regexp.MustCompile(`fqName: "([^"]*)", help: "((?:[^"\\]|\\.)*)"(?:, unit: "[^"]*")?, constLabels: \{(.*?)\}, variableLabels: \{(.*?)\}`)
 
-// TestMetricsAreDocumented: docs/metrics.md names every metric that a pod registers, and nothing else.
+// TestMetricsAreDocumented: docs/metrics.md names every metric that a pod or the data API registers, and nothing else.
 func TestMetricsAreDocumented(t *testing.T) {
 	cfg, err := config.Parse([]byte(`version: 1
 pods:
@@ -66,7 +67,11 @@ pods:
 			t.Log(err) // no server is there to flush to
 		}
 	})
-	want := metricsPage(t, rec.descs)
+	api := &recorder{}
+	if _, err := server.New(server.Options{Router: &router.Router{}, AdminListen: "127.0.0.1:0", Registerer: api, Gatherer: prometheus.NewRegistry()}); err != nil {
+		t.Fatal(err)
+	}
+	want := metricsPage(t, rec.descs, api.descs)
 	name := filepath.Join("..", "..", "docs", "metrics.md")
 	if *update {
 		if err := os.WriteFile(name, []byte(want), 0o600); err != nil {
@@ -82,7 +87,26 @@ pods:
 	}
 }
 
-func metricsPage(t *testing.T, descs []string) string {
+const (
+	pageHead = `# Metrics
+
+Every metric that a pod registers, with its labels. Names end in their unit. This page is written by a test
+(` + "`go test ./internal/podset -run Metrics -update`" + `) from what the code registers, and the test fails where the two differ.
+
+`
+	apiHead = `
+` + "`serve`" + ` adds what its data API counts, and the Go runtime's own (` + "`go_*`, `process_*`" + `). All of them are at ` + "`/metrics`" + ` of the
+admin listener.
+
+`
+)
+
+func metricsPage(t *testing.T, pod, api []string) string {
+	t.Helper()
+	return pageHead + metricsTable(t, pod) + apiHead + metricsTable(t, api)
+}
+
+func metricsTable(t *testing.T, descs []string) string {
 	t.Helper()
 	rows := map[string]string{}
 	for _, d := range descs {
@@ -112,7 +136,7 @@ func metricsPage(t *testing.T, descs []string) string {
 	}
 	slices.Sort(names)
 	var b strings.Builder
-	b.WriteString("# Metrics\n\nEvery metric that a pod registers, with its labels. Names end in their unit. This page is written by a test\n(`go test ./internal/podset -run Metrics -update`) from what the code registers, and the test fails where the two differ.\n\n| metric | labels | what it says |\n|---|---|---|\n")
+	b.WriteString("| metric | labels | what it says |\n|---|---|---|\n")
 	for _, n := range names {
 		b.WriteString(rows[n])
 	}

@@ -1,0 +1,68 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"connectrpc.com/connect"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// fail turns an error of the router into the caller's. Causes (addresses, statements) are for the log, not for callers.
+func (h *handlers) fail(ctx context.Context, op string, err error) error {
+	switch code := codeOf(err); code {
+	case connect.CodeInternal:
+		h.log.ErrorContext(ctx, "a call failed", "op", op, "err", err)
+		return connect.NewError(code, errors.New("internal error: the router's log has its cause"))
+	case connect.CodeUnavailable:
+		h.log.DebugContext(ctx, "a call is unavailable", "op", op, "err", err)
+		return connect.NewError(code, errors.New(unavailable(err)))
+	default:
+		return connect.NewError(code, err)
+	}
+}
+
+// codeOf maps an error to its Connect code. A call whose time was over has no known outcome: unavailable.
+func codeOf(err error) connect.Code {
+	switch reservation.CodeOf(err) {
+	case reservation.CodeInvalidArgument:
+		return connect.CodeInvalidArgument
+	case reservation.CodeNotFound:
+		return connect.CodeNotFound
+	case reservation.CodeAlreadyExists:
+		return connect.CodeAlreadyExists
+	case reservation.CodeFailedPrecondition:
+		return connect.CodeFailedPrecondition
+	case reservation.CodeUnavailable:
+		return connect.CodeUnavailable
+	default:
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			return connect.CodeUnavailable
+		}
+		return connect.CodeInternal
+	}
+}
+
+// unavailable says why without the cause, and what to do.
+func unavailable(err error) string {
+	var (
+		unknown *reservation.UnknownOutcomeError
+		down    *reservation.UnavailableError
+		fence   *reservation.FenceError
+	)
+	switch {
+	case errors.As(err, &unknown):
+		return "the outcome of " + unknown.Op.String() + " is unknown: retry with the same key"
+	case errors.As(err, &down):
+		return down.Store.String() + " is unavailable: retry with the same key"
+	case errors.As(err, &fence):
+		return fence.Store.String() + " refused this router's epoch: retry with the same key"
+	case errors.Is(err, reservation.ErrBusy):
+		return reservation.ErrBusy.Error()
+	case errors.Is(err, reservation.ErrFrozen):
+		return reservation.ErrFrozen.Error()
+	default:
+		return "the call's time is over, its outcome unknown: retry with the same key"
+	}
+}

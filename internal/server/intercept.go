@@ -1,0 +1,59 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+)
+
+func opOf(s connect.Spec) string { return s.Procedure[strings.LastIndexByte(s.Procedure, '/')+1:] }
+
+// measured counts and times every call.
+func (s *Server) measured(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		began := time.Now()
+		s.metrics.inFlight.Inc()
+		defer s.metrics.inFlight.Dec()
+		res, err := next(ctx, req)
+		code := "ok"
+		if err != nil {
+			code = connect.CodeOf(err).String()
+		}
+		s.metrics.duration.WithLabelValues(opOf(req.Spec()), code).Observe(time.Since(began).Seconds())
+		return res, err
+	}
+}
+
+// bounded gives a call a deadline: the caller's, within MaxDeadline, or the default. A caller that hangs up does not
+// stop a call half-way: that would only leave its outcome unknown.
+func (s *Server) bounded(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		now := time.Now()
+		end, asked := ctx.Deadline()
+		if !asked {
+			end = now.Add(s.opt.Deadline)
+		}
+		if last := now.Add(s.opt.MaxDeadline); end.After(last) {
+			end = last
+		}
+		if !end.After(now) {
+			return nil, connect.NewError(connect.CodeUnavailable, errors.New("the deadline had passed before the call began: nothing was done"))
+		}
+		ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
+		defer cancel()
+		return next(ctx, req)
+	}
+}
+
+// recovered ends the call in which a panic came up, and nothing else.
+func (s *Server) recovered(ctx context.Context, spec connect.Spec, _ http.Header, v any) error {
+	s.metrics.panics.WithLabelValues(opOf(spec)).Inc()
+	s.opt.Logger.ErrorContext(ctx, "a call panicked", "op", opOf(spec), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	return connect.NewError(connect.CodeInternal, errors.New("internal error: the router's log has its cause"))
+}

@@ -1,0 +1,194 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/twinhold/twinhold/api/twinhold/v1/twinholdv1connect"
+)
+
+// MaxBody is the largest request, in bytes, once it is unpacked: 1,000 lines, each in its longest form, fit.
+const MaxBody = 512 << 10
+
+// Options configure a Server.
+type Options struct {
+	Router Router
+	// Pods are shown by readiness and status.
+	Pods []Pod
+	// DataListen and AdminListen are addresses; port 0 takes a free one.
+	DataListen, AdminListen string
+	// Tokens may read the admin listener. Empty: everybody on this machine may, and it listens on loopback only.
+	Tokens Tokens
+	// Deadline is that of a call whose caller gave none, default 5 s; MaxDeadline the longest one, default 15 s.
+	Deadline, MaxDeadline time.Duration
+	// Probe bounds one readiness check of one pod. Default 1 s.
+	Probe      time.Duration
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	Gatherer   prometheus.Gatherer
+}
+
+func (o *Options) defaults() {
+	if o.Deadline == 0 {
+		o.Deadline = 5 * time.Second
+	}
+	if o.MaxDeadline == 0 {
+		o.MaxDeadline = 15 * time.Second
+	}
+	if o.Probe == 0 {
+		o.Probe = time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil || o.Gatherer == nil {
+		r := prometheus.NewRegistry()
+		o.Registerer, o.Gatherer = r, r
+	}
+}
+
+// ErrOpenAdmin: the admin listener would be open to other machines without a token.
+var ErrOpenAdmin = errors.New("an admin listener that is not on loopback needs admin.tokens_file")
+
+func (o *Options) validate() error {
+	switch {
+	case o.Router == nil:
+		return errors.New("server: Options.Router is nil")
+	case len(o.Tokens) == 0 && !isLoopback(o.AdminListen):
+		return fmt.Errorf("admin.listen %s: %w", o.AdminListen, ErrOpenAdmin)
+	default:
+		return nil
+	}
+}
+
+// isLoopback tells whether only this machine reaches an address. A name other than localhost is not trusted.
+func isLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// Server is the two listeners. Start it, and Shutdown it.
+type Server struct {
+	opt         Options
+	metrics     *metrics
+	data, admin *http.Server
+
+	dataAddr, adminAddr net.Addr
+	draining            atomic.Bool
+	serving             sync.WaitGroup
+	failed              chan error // 1 deep: the first listener that broke
+}
+
+// New makes a server.
+func New(opt Options) (*Server, error) {
+	opt.defaults()
+	if err := opt.validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{opt: opt, metrics: newMetrics(opt.Registerer), failed: make(chan error, 1)}
+	s.data = s.httpServer(s.dataHandler())
+	s.admin = s.httpServer(s.adminHandler())
+	return s, nil
+}
+
+func (s *Server) dataHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(twinholdv1connect.NewReservationServiceHandler(&handlers{router: s.opt.Router, log: s.opt.Logger},
+		connect.WithCodec(strictJSON{"json"}), connect.WithCodec(strictJSON{"json; charset=utf-8"}),
+		connect.WithReadMaxBytes(MaxBody),
+		connect.WithInterceptors(connect.UnaryInterceptorFunc(s.measured)),
+		connect.WithRecover(s.recovered),
+		connect.WithInterceptors(connect.UnaryInterceptorFunc(s.bounded)),
+	))
+	return mux
+}
+
+// The bounds of a connection: a caller that sends nothing, or slowly, does not hold one for good.
+const (
+	headerTimeout = 5 * time.Second
+	readTimeout   = 20 * time.Second
+	idleTimeout   = 2 * time.Minute
+	maxHeader     = 16 << 10
+)
+
+func (s *Server) httpServer(h http.Handler) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler: h, Protocols: protocols, MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: slog.NewLogLogger(s.opt.Logger.Handler(), slog.LevelDebug),
+	}
+}
+
+// Start opens both listeners and serves them.
+func (s *Server) Start(ctx context.Context) error {
+	var lc net.ListenConfig
+	data, err := lc.Listen(ctx, "tcp", s.opt.DataListen)
+	if err != nil {
+		return fmt.Errorf("listen for the data API (data.listen): %w", err)
+	}
+	admin, err := lc.Listen(ctx, "tcp", s.opt.AdminListen)
+	if err != nil {
+		return errors.Join(fmt.Errorf("listen for the admin API (admin.listen): %w", err), data.Close())
+	}
+	s.dataAddr, s.adminAddr = data.Addr(), admin.Addr()
+	s.serve(s.data, data)
+	s.serve(s.admin, admin)
+	return nil
+}
+
+func (s *Server) serve(h *http.Server, l net.Listener) {
+	s.serving.Go(func() {
+		if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			select {
+			case s.failed <- fmt.Errorf("listener %s: %w", l.Addr(), err):
+			default:
+			}
+		}
+	})
+}
+
+// DataAddr is where the data API listens, once started.
+func (s *Server) DataAddr() string { return s.dataAddr.String() }
+
+// AdminAddr is where the admin API listens, once started.
+func (s *Server) AdminAddr() string { return s.adminAddr.String() }
+
+// Failed tells of a listener that broke.
+func (s *Server) Failed() <-chan error { return s.failed }
+
+// Shutdown stops accepting, answers what was taken, and ends when all is answered or the context does: then it cuts
+// what is left, and says so. Meanwhile the admin listener answers that the router is not ready.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.draining.Store(true)
+	err := s.data.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("calls were cut before their answer: %w", err), s.data.Close())
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opt.Probe+time.Second)
+	defer cancel()
+	if s.admin.Shutdown(last) != nil {
+		err = errors.Join(err, s.admin.Close()) // a scrape that hangs is nobody's loss
+	}
+	s.serving.Wait()
+	return err
+}
