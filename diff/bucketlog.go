@@ -7,6 +7,8 @@ type entry struct {
 	span  *Span
 	delta int64
 	maybe bool
+	// passing: see effect.
+	passing bool
 }
 
 // bucketLog holds the operations that may still overlap one that is under way or waits to be judged.
@@ -25,7 +27,8 @@ func (b *bucketLog) add(en entry, oldest time.Time) {
 func (b *bucketLog) prune(oldest time.Time) {
 	kept := b.entries[:0]
 	for _, en := range b.entries {
-		if en.span.mirrorTo.IsZero() || en.span.mirrorTo.After(oldest) {
+		if en.span.mirrorTo.IsZero() || en.span.mirrorTo.After(oldest) ||
+			(en.passing && en.span.pair.Truth.Ended.Add(finishTail).After(oldest)) {
 			kept = append(kept, en)
 		}
 	}

@@ -264,6 +264,33 @@ func TestOperationsWithoutAnAnswerAreAccountedFor(t *testing.T) {
 	}
 }
 
+// A claim under way may keep its units from the truth's readers, and nobody else's, and not for long.
+func TestClaimsUnderWayAreAccountedFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		at        int
+		saw, then int64
+		explained int64
+	}{
+		"soon after":          {10, 2, 5, 1},
+		"it cannot add":       {10, 5, 2, 0},
+		"more than its units": {10, 1, 5, 0},
+		"long after":          {4000, 2, 5, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			live := b.engine.Begin(reservation.OpReserve) // keeps the claim from being forgotten
+			s := b.engine.Begin(reservation.OpClaim)
+			b.clock.at(1)
+			rec := record(3, reservation.Claimed, reservation.Granted)
+			s.Decided(outcomeOf(rec, reservation.ClaimedOK, false, 0))
+			s.Compare(reservation.Judgement{Decision: reservation.ClaimedOK, State: reservation.Claimed})
+			b.reserve(4, c.saw, c.then, c.at, c.at+1, c.at+2, c.at+3)
+			live.Undecided(GapUnavailable, Outcome{Shop: shop})
+			b.expect(map[string]int64{"race": c.explained}, 1-c.explained)
+		})
+	}
+}
+
 func TestWhatCatchUpFindsNeedsACause(t *testing.T) {
 	b := newBench(t)
 	s := b.engine.Begin(reservation.OpReserve)

@@ -151,7 +151,7 @@ func (e *Engine) register(s *Span, effects []effect) {
 			log = &bucketLog{}
 			e.buckets[ef.bucket] = log
 		}
-		log.add(entry{s, ef.delta, ef.maybe}, oldest)
+		log.add(entry{s, ef.delta, ef.maybe, ef.passing}, oldest)
 	}
 }
 

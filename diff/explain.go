@@ -259,6 +259,9 @@ func (ex *Explanation) name(en entry, b reservation.Bucket) {
 // contribution bounds what an operation adds to (truth's level - mirror's level), as they were seen by a reader who
 // looked at the truth within [t0, t1] and at the mirror within [m0, m1].
 func contribution(en entry, t0, t1, m0, m1 time.Time) (lo, hi int64) {
+	if en.passing {
+		return passing(en, t0, t1)
+	}
 	truth := seen(en.span.pair.Truth.Began, en.span.pair.Truth.Ended, t0, t1)
 	mirror := seen(en.span.mirrorFrom, en.span.mirrorTo, m0, m1)
 	diffLo, diffHi := truth.lo-mirror.hi, truth.hi-mirror.lo
@@ -268,6 +271,18 @@ func contribution(en entry, t0, t1, m0, m1 time.Time) (lo, hi int64) {
 		lo, hi = min(lo, 0), max(hi, 0)
 	}
 	return lo, hi
+}
+
+// finishTail is how long after a claim's answer its last step in Redis may follow.
+const finishTail = 3 * time.Second
+
+// passing bounds what a claim that was under way may have kept from a reader of the truth: its units or nothing.
+func passing(en entry, t0, t1 time.Time) (lo, hi int64) {
+	p := &en.span.pair
+	if p.Truth.Began.After(t1) || p.Truth.Ended.Add(finishTail).Before(t0) {
+		return 0, 0
+	}
+	return min(en.delta, 0), max(en.delta, 0)
 }
 
 type bounds struct{ lo, hi int64 }

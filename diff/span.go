@@ -12,6 +12,9 @@ type effect struct {
 	bucket reservation.Bucket
 	delta  int64
 	maybe  bool
+	// passing is what the truth may lack only while the operation is under way: a claim's units are deducted from the
+	// ledger's figure before its hold is finished, and another claim's finish may bring that figure to Redis in between.
+	passing bool
 }
 
 // Span follows one operation from the router's door to its end. Its methods are called in order, by one goroutine
@@ -141,12 +144,13 @@ func effectsOf(op reservation.Op, o Outcome) []effect {
 		sign = 1
 	case reservation.OpAdjust:
 	}
-	if !o.Moved || sign == 0 {
+	passing := op == reservation.OpClaim && !o.Moved && o.Decision == reservation.ClaimedOK
+	if (!o.Moved && !passing) || sign == 0 {
 		return nil
 	}
 	effects := make([]effect, len(o.Lines))
 	for i, l := range o.Lines {
-		effects[i] = effect{l.Bucket(o.Shop), sign * l.Quantity, op == reservation.OpClaim}
+		effects[i] = effect{l.Bucket(o.Shop), sign * l.Quantity, op == reservation.OpClaim, passing}
 	}
 	return effects
 }
