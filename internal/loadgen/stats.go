@@ -173,31 +173,36 @@ func expected(a *Answer) bool {
 	return a.Decision == reservation.StateConflict || a.Decision == reservation.AdjustRefused
 }
 
+// undecided counts an answer that is none of an operation's decisions.
+func (a *Answer) undecided(unknown, failed *int) {
+	if a.unknown() {
+		*unknown++
+	} else {
+		*failed++
+	}
+}
+
 func (c *ReserveCounts) add(a *Answer) {
-	switch {
-	case a.Decision == reservation.Granted:
+	switch a.Decision {
+	case reservation.Granted:
 		c.Granted++
-	case a.Decision == reservation.RejectedShort:
+	case reservation.RejectedShort:
 		c.Rejected++
-	case a.unknown():
-		c.Unknown++
 	default:
-		c.Failed++
+		a.undecided(&c.Unknown, &c.Failed)
 	}
 }
 
 func (c *ClaimCounts) add(a *Answer) {
-	switch {
-	case a.Decision == reservation.ClaimedOK:
+	switch a.Decision {
+	case reservation.ClaimedOK:
 		c.Claimed++
-	case a.Decision == reservation.RefundRequired:
+	case reservation.RefundRequired:
 		c.RefundRequired++
-	case a.Decision == reservation.StateConflict:
+	case reservation.StateConflict:
 		c.Conflict++
-	case a.unknown():
-		c.Unknown++
 	default:
-		c.Failed++
+		a.undecided(&c.Unknown, &c.Failed)
 	}
 	if a.Late {
 		c.Late++
@@ -205,28 +210,24 @@ func (c *ClaimCounts) add(a *Answer) {
 }
 
 func (c *ReleaseCounts) add(a *Answer) {
-	switch {
-	case a.Decision == reservation.ReleasedOK:
+	switch a.Decision {
+	case reservation.ReleasedOK:
 		c.Released++
-	case a.Decision == reservation.StateConflict:
+	case reservation.StateConflict:
 		c.Conflict++
-	case a.unknown():
-		c.Unknown++
 	default:
-		c.Failed++
+		a.undecided(&c.Unknown, &c.Failed)
 	}
 }
 
 func (c *AdjustCounts) add(a *Answer) {
-	switch {
-	case a.Decision == reservation.Adjusted:
+	switch a.Decision {
+	case reservation.Adjusted:
 		c.Adjusted++
-	case a.Decision == reservation.AdjustRefused:
+	case reservation.AdjustRefused:
 		c.Refused++
-	case a.unknown():
-		c.Unknown++
 	default:
-		c.Failed++
+		a.undecided(&c.Unknown, &c.Failed)
 	}
 }
 
