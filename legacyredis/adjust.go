@@ -46,7 +46,7 @@ func (s *Store) Adjust(ctx context.Context, st reservation.Stamp, adj reservatio
 
 // adjustedBefore answers an adjustment whose id the ledger has.
 func (s *Store) adjustedBefore(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment) (reservation.AdjustResult, bool, error) {
-	first, figures, err := s.ledger.AdjustmentByID(ctx, adj.Bucket.Shop, adj.ID)
+	first, past, err := s.ledger.AdjustmentByID(ctx, adj.Bucket.Shop, adj.ID)
 	switch {
 	case errors.Is(err, reservation.ErrNotFound):
 		return reservation.AdjustResult{}, false, nil
@@ -56,8 +56,8 @@ func (s *Store) adjustedBefore(ctx context.Context, st reservation.Stamp, adj re
 		return reservation.AdjustResult{}, false, reservation.ErrKeyConflict
 	}
 	// Should a crash have kept it from being finished here, that is made good; the answer does not depend on it.
-	_ = s.adjustFinish(ctx, st, adj, &figures)
-	return reservation.AdjustResult{Figures: figures, Replayed: true}, true, nil
+	_ = s.adjustFinish(ctx, st, adj, &past.Figures)
+	return reservation.AdjustResult{Figures: past.Figures, Change: past.Change, Replayed: true}, true, nil
 }
 
 // adjustPin remembers the adjustment and takes its units. It tells whether that went below what is promised.

@@ -199,7 +199,7 @@ func adjustmentOf(ctx context.Context, r runner, shop int64, id string) (*reserv
 
 // AdjustmentByID finds a past adjustment, with its bucket's figures as they are now. Force says that it went below
 // what was promised.
-func (s *Store) AdjustmentByID(ctx context.Context, shop int64, id string) (reservation.Adjustment, reservation.Figures, error) {
+func (s *Store) AdjustmentByID(ctx context.Context, shop int64, id string) (reservation.Adjustment, reservation.AdjustResult, error) {
 	var adj reservation.Adjustment
 	var fig reservation.Figures
 	err := s.read(ctx, "adjustment", func(ctx context.Context) error {
@@ -218,5 +218,5 @@ func (s *Store) AdjustmentByID(ctx context.Context, shop int64, id string) (rese
 		fig = reservation.Figures{Bucket: found.Bucket, OnHand: ls[0].onHand, Version: ls[0].version}
 		return nil
 	})
-	return adj, fig, err
+	return adj, reservation.AdjustResult{Figures: fig}, err
 }

@@ -197,7 +197,8 @@ func TestApplyAdjustment(t *testing.T) {
 			t.Errorf("%+v under the same id: %v", other, err)
 		}
 	}
-	found, fig, err := b.AdjustmentByID(ctx, shop, "x")
+	found, past, err := b.AdjustmentByID(ctx, shop, "x")
+	fig := past.Figures
 	if err != nil || found.Delta != -4 || found.Bucket != bucket(1) || fig.OnHand != 6 || fig.Version != 2 {
 		t.Errorf("found %+v, %+v, %v", found, fig, err)
 	}

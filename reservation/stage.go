@@ -229,7 +229,14 @@ type Fence struct {
 	IncarnationEpoch uint64
 	// Server is the run id of the Redis process that wrote the fence; empty in MySQL.
 	Server string
-	Frozen bool
+	// Suspect: another process than Server has answered: nothing is served from it until it was restored. Redis only.
+	Suspect bool
+	Frozen  bool
+	// FrozenBuckets take no new reservations, the pod's others do.
+	FrozenBuckets []Bucket
+	// Killed: the latch is set; Latch is its reason. Redis only.
+	Killed bool
+	Latch  string
 	// Marks is the number of outstanding marks; MySQL only.
 	Marks int64
 }

@@ -27,6 +27,7 @@ type Record struct {
 	DecidedBy Truth
 	Epoch     uint64 // in which it was decided
 	Late      bool   // it was claimed (or refused) past its expiry
+	Marked    bool   // MySQL only: its outcome was answered without Redis, which may not know it yet
 
 	CreatedAt  time.Time
 	ExpiresAt  time.Time
@@ -70,7 +71,9 @@ type ReleaseResult struct {
 
 // AdjustResult answers an adjustment.
 type AdjustResult struct {
+	// Figures are the bucket's as of now; Change is this adjustment's own, the same again in a replay.
 	Figures  Figures
+	Change   Change
 	Replayed bool
 	// Forced is true where it went below what is promised.
 	Forced bool
@@ -129,15 +132,23 @@ type Pin struct {
 	Late bool
 	// Refuse: late, none available, and the pod's late_claim is refuse: the ledger records refused, deducts nothing.
 	Refuse bool
+	// Unjudged: the pin was set while MySQL decided, or by force: whether the claim is late, and what then, is judged
+	// by the ledger's transaction, by MySQL's clock, whatever the stage is by then.
+	Unjudged bool
 }
 
 // Deduction is what became of a claim in the ledger.
 type Deduction struct {
-	// State is Claimed, Refused, or Released where MySQL had already released it (a conflict).
+	// State is Claimed, Refused, or what MySQL had already made of it (a conflict): Released, and where MySQL decides
+	// Rejected too.
 	State    State
 	Replayed bool
 	At       time.Time
-	Figures  []Figures // of every bucket of the record, as of this transaction
+	// Late: the claim came past the expiry, by whoever judged it.
+	Late bool
+	// Changes are the ledger's, of this very claim, one a line: the same again in a replay. Empty unless Claimed.
+	Changes []Change
+	Figures []Figures // of every bucket of the record, as of this transaction
 	// Judgement is what MySQL's own record would have made of this claim.
 	Judgement Judgement
 }
@@ -153,7 +164,9 @@ type Ledger interface {
 	// Lookup finds a reservation, or (purged) the entries of its claim: then State is Claimed and Key is empty.
 	Lookup(ctx context.Context, shop int64, id ID) (Record, error)
 	// AdjustmentByID finds a past adjustment; ErrNotFound if there is none.
-	AdjustmentByID(ctx context.Context, shop int64, id string) (Adjustment, Figures, error)
+	AdjustmentByID(ctx context.Context, shop int64, id string) (Adjustment, AdjustResult, error)
+	// ChangesOf gives the changes of a claimed reservation's entries; ErrNotFound if there are none.
+	ChangesOf(ctx context.Context, shop int64, id ID) ([]Change, error)
 	// Figures walks the ledger in bucket order: up to limit buckets after the given one.
 	Figures(ctx context.Context, after Bucket, limit int) ([]Figures, error)
 }
@@ -171,6 +184,11 @@ type MirrorOp struct {
 	Record Record
 	// Adjustment is set for OpAdjust: only a refused one is sent to a mirror, since the ledger carries out the others.
 	Adjustment *Adjustment
+	// Changes are the ledger's, for a Record that is Claimed, on its way to Redis.
+	Changes []Change
+	// Adopt: somebody was promised this hold (it is marked, or Redis lost it): it is stored by force, whatever the other
+	// store has, but for a higher state.
+	Adopt bool
 	// Expect, if not nil, makes the write a compare-and-set: nothing is stored unless the mirror's state is *Expect
 	// (zero: not known there). Catch-up uses it.
 	Expect *State
