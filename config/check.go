@@ -16,6 +16,8 @@ func (r *reader) check(c *Config) {
 		r.mistake(r.placeOf("admin.listen", "data.listen"), "admin.listen",
 			"%s is the data listener's address too: give each its own", c.Data.Listen)
 	}
+	r.checkTLS("data", c.Data.TLS)
+	r.checkTLS("admin", c.Admin.TLS)
 	r.checkTimes(c)
 	if len(c.Pods) == 0 && !r.has("pods") {
 		r.mistake(r.placeOf("pods"), "pods", "there is no pod: add one with id, shops, redis and mysql")

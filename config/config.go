@@ -15,6 +15,7 @@ type Config struct {
 	Defaults Defaults
 	Payment  Payment
 	Tuning   Tuning
+	Gates    Gates
 	Pods     []Pod
 
 	// ranges holds every pod's shops in order, for PodOf.
@@ -24,11 +25,17 @@ type Config struct {
 // Data is the listener of the data API.
 type Data struct {
 	Listen string
+	TLS    TLS
+	// MaxInFlight is how many calls are carried out at once; one more is answered resource_exhausted.
+	MaxInFlight int
 }
 
 // Admin is the listener of the admin API.
 type Admin struct {
 	Listen string
+	TLS    TLS
+	// Router is this router's name among those of a pod; empty: see RouterName.
+	Router string
 	// TokensFile holds the admin tokens; a relative path is relative to the configuration. Empty: none.
 	TokensFile string
 }
@@ -48,6 +55,17 @@ type Defaults struct {
 	Poll time.Duration
 	// Cooldown is the least time between a kill and its rearm.
 	Cooldown time.Duration
+}
+
+// Gates say what a flip forward wants to have seen.
+type Gates struct {
+	// MinCompared is the least number of operations compared within EvidenceWindow: fewer are inconclusive.
+	MinCompared    int
+	EvidenceWindow time.Duration
+	// MaxLatencyRatio is how many times as long as the store that decides now the next one may take.
+	MaxLatencyRatio float64
+	// MaxQueue is how many operations may wait for the mirror.
+	MaxQueue int
 }
 
 // Payment bounds how long after a reserve its claim may come.
@@ -112,7 +130,7 @@ func (c *Config) PodOf(shop int64) (*Pod, bool) {
 func Default() Config {
 	return Config{
 		Version: 1,
-		Data:    Data{Listen: "127.0.0.1:7070"},
+		Data:    Data{Listen: "127.0.0.1:7070", MaxInFlight: 4096},
 		Admin:   Admin{Listen: "127.0.0.1:7071"},
 		Defaults: Defaults{
 			TTL: 10 * time.Minute, MaxTTL: time.Hour, Retention: 48 * time.Hour,
@@ -121,6 +139,7 @@ func Default() Config {
 		},
 		Payment: Payment{Timeout: 3 * time.Minute, CallbackWindow: 4 * time.Minute, ClockSkew: 5 * time.Second},
 		Tuning:  defaultTuning(),
+		Gates:   Gates{MinCompared: 1000, EvidenceWindow: 24 * time.Hour, MaxLatencyRatio: 3, MaxQueue: 100},
 	}
 }
 

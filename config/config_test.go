@@ -81,11 +81,13 @@ func TestFullReferenceIsWhole(t *testing.T) {
 	}
 
 	full, want := loadFull(t), Default()
+	want.Data.TLS = TLS{CertFile: filepath.Join("testdata", "tls", "cert.pem"), KeyFile: filepath.Join("testdata", "tls", "key.pem")}
+	want.Admin.TLS, want.Admin.Router = want.Data.TLS, "router-1"
 	want.Admin.TokensFile = filepath.Join("testdata", "tokens.yaml")
 	opts := cmp.AllowUnexported(Secret{})
 	for name, pair := range map[string][2]any{
 		"data": {want.Data, full.Data}, "admin": {want.Admin, full.Admin}, "defaults": {want.Defaults, full.Defaults},
-		"payment": {want.Payment, full.Payment}, "tuning": {want.Tuning, full.Tuning},
+		"payment": {want.Payment, full.Payment}, "tuning": {want.Tuning, full.Tuning}, "gates": {want.Gates, full.Gates},
 	} {
 		if diff := cmp.Diff(pair[0], pair[1], opts); diff != "" {
 			t.Errorf("%s: full.yaml shows other values than the defaults (-default +file):\n%s", name, diff)
@@ -111,6 +113,10 @@ func TestEveryFieldIsReadFromItsKey(t *testing.T) {
 		"limit: 1s", "limit: 2s", "lock_wait: 2s", "lock_wait: 3s", "attempts: 8", "attempts: 9",
 		"interval: 1s", "interval: 2s", "batch: 500", "batch: 501", "grace: 30s", "grace: 31s",
 		"lease: 10s", "lease: 11s", "large_cart: 1000", "large_cart: 1001",
+		"max_in_flight: 4096", "max_in_flight: 4097", "catch_up: 30s", "catch_up: 31s",
+		"cut_budget: 250ms", "cut_budget: 251ms", "handover_budget: 1s", "handover_budget: 2s", "look_up: 50ms", "look_up: 51ms",
+		"min_compared: 1000", "min_compared: 1001", "ratio: 3.0", "ratio: 3.5", "max_queue: 100", "max_queue: 101",
+		"evidence_window: 24h", "evidence_window: 25h",
 	).Replace(string(data))
 	c, err := Parse([]byte(other), "testdata/full.yaml", env)
 	if err != nil {
@@ -133,7 +139,7 @@ func TestEveryFieldIsReadFromItsKey(t *testing.T) {
 	def := Default()
 	for name, pair := range map[string][2]any{
 		"Data": {c.Data, def.Data}, "Admin": {c.Admin, def.Admin}, "Defaults": {c.Defaults, def.Defaults},
-		"Payment": {c.Payment, def.Payment}, "Tuning": {c.Tuning, def.Tuning},
+		"Payment": {c.Payment, def.Payment}, "Tuning": {c.Tuning, def.Tuning}, "Gates": {c.Gates, def.Gates},
 	} {
 		walk(name, reflect.ValueOf(pair[0]), reflect.ValueOf(pair[1]))
 	}

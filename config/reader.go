@@ -323,6 +323,22 @@ func (r *reader) fraction(into *float64) read {
 	}
 }
 
+// number reads a number between two bounds.
+func (r *reader) number(into *float64, least, most float64) read {
+	return func(n *yaml.Node, path string) {
+		s, ok := r.scalar(n, path, "a number", "!!float", "!!int")
+		if !ok {
+			return
+		}
+		v, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(v >= least && v <= most) { // the negation also refuses NaN
+			r.wrong(n, path, "%s is out of range: use %v to %v", clip(s), least, most)
+			return
+		}
+		*into = v
+	}
+}
+
 // yesNo reads true or false.
 func (r *reader) yesNo(into *bool) read {
 	return func(n *yaml.Node, path string) {

@@ -15,6 +15,10 @@ import "time"
 //	      open_for: 5s         # how long it stays open before it probes
 //	      probes: 3            # successful probes that close it
 //	  settle: 2s               # age from which an unequal pair is judged again, and catch-up touches a record
+//	  catch_up: 30s            # pause between two full rounds of catch-up; 0s: no full rounds
+//	  cut_budget: 250ms        # for the mirror write of a cutover; past it the router goes on cut from Redis
+//	  handover_budget: 1s      # for MySQL's part of a grant in handover; past it the handover is aborted
+//	  look_up: 50ms            # for looking a new key up in MySQL while marks are outstanding after a kill
 //	  redis:
 //	    connections: 64        # per pod and router
 //	    deadline: 500ms        # for one script, where the caller's own deadline is not nearer
@@ -31,13 +35,16 @@ import "time"
 //	  pin_lease: 10s           # age from which a claim under way is rolled forward by somebody else
 //	  large_cart: 1000         # units in total above which a cart is taken from unpooled, not row by row
 type Tuning struct {
-	Mirror    MirrorTuning
-	Settle    time.Duration
-	Redis     RedisTuning
-	MySQL     MySQLTuning
-	Sweep     SweepTuning
-	PinLease  time.Duration
-	LargeCart int
+	Mirror MirrorTuning
+	Settle time.Duration
+	// CatchUp 0: no full rounds.
+	CatchUp                           time.Duration
+	CutBudget, HandoverBudget, LookUp time.Duration
+	Redis                             RedisTuning
+	MySQL                             MySQLTuning
+	Sweep                             SweepTuning
+	PinLease                          time.Duration
+	LargeCart                         int
 }
 
 // MirrorTuning bounds the mirror of a pod in shadow.
@@ -80,7 +87,8 @@ func defaultTuning() Tuning {
 			Queue: 8192, Workers: 8, Deadline: 2 * time.Second,
 			Breaker: BreakerTuning{Failures: 10, OpenFor: 5 * time.Second, Probes: 3},
 		},
-		Settle: 2 * time.Second,
+		Settle:  2 * time.Second,
+		CatchUp: 30 * time.Second, CutBudget: 250 * time.Millisecond, HandoverBudget: time.Second, LookUp: 50 * time.Millisecond,
 		Redis:  RedisTuning{Connections: 64, Deadline: 500 * time.Millisecond},
 		MySQL: MySQLTuning{
 			Connections: 64, Deadline: 5 * time.Second,

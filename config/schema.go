@@ -24,11 +24,13 @@ func (r *reader) config(n *yaml.Node, c *Config) {
 	c.Version = 0
 	r.mapping(n, "",
 		field{"version", r.whole(&c.Version, 1, 1)},
-		field{"data", r.section(field{"listen", r.listen(&c.Data.Listen)})},
-		field{"admin", r.section(
-			field{"listen", r.listen(&c.Admin.Listen)},
+		field{"data", r.section(append(r.listener(&c.Data.Listen, &c.Data.TLS),
+			field{"max_in_flight", r.whole(&c.Data.MaxInFlight, 1, manyRows)},
+		)...)},
+		field{"admin", r.section(append(r.listener(&c.Admin.Listen, &c.Admin.TLS),
 			field{"tokens_file", r.path(&c.Admin.TokensFile)},
-		)},
+			field{"router", r.text(&c.Admin.Router, "a name", checkRouterName)},
+		)...)},
 		field{"defaults", r.section(r.defaults(&c.Defaults)...)},
 		field{"payment", r.section(
 			field{"timeout", r.duration(&c.Payment.Timeout, shortest, longest)},
@@ -36,6 +38,12 @@ func (r *reader) config(n *yaml.Node, c *Config) {
 			field{"clock_skew", r.duration(&c.Payment.ClockSkew, 0, time.Hour)},
 		)},
 		field{"tuning", r.section(r.tuning(&c.Tuning)...)},
+		field{"gates", r.section(
+			field{"min_compared", r.whole(&c.Gates.MinCompared, 1, 1_000_000_000)},
+			field{"max_latency_ratio", r.number(&c.Gates.MaxLatencyRatio, 0.1, 1000)},
+			field{"max_queue", r.whole(&c.Gates.MaxQueue, 0, manyRows)},
+			field{"evidence_window", r.duration(&c.Gates.EvidenceWindow, time.Minute, longest)},
+		)},
 		field{"pods", r.list(func(int) read { return r.pod(&c.Pods) })},
 	)
 }
@@ -66,6 +74,10 @@ func (r *reader) tuning(t *Tuning) []field {
 			)},
 		)},
 		{"settle", r.duration(&t.Settle, 10*time.Millisecond, time.Hour)},
+		{"catch_up", r.duration(&t.CatchUp, 0, 24*time.Hour)},
+		{"cut_budget", r.duration(&t.CutBudget, 10*time.Millisecond, time.Minute)},
+		{"handover_budget", r.duration(&t.HandoverBudget, 10*time.Millisecond, time.Minute)},
+		{"look_up", r.duration(&t.LookUp, time.Millisecond, time.Second)},
 		{"redis", r.section(
 			field{"connections", r.whole(&t.Redis.Connections, 1, 10_000)},
 			field{"deadline", r.duration(&t.Redis.Deadline, 10*time.Millisecond, time.Minute)},
@@ -169,6 +181,28 @@ func (r *reader) path(into *string) read {
 		r.text(&s, "the name of a file", func(string) error { return nil })(n, path)
 		*into = r.beside(s)
 	}
+}
+
+// listener is what both listeners have.
+func (r *reader) listener(listen *string, t *TLS) []field {
+	return []field{
+		{"listen", r.listen(listen)},
+		{"tls_cert_file", r.path(&t.CertFile)},
+		{"tls_key_file", r.path(&t.KeyFile)},
+	}
+}
+
+// checkRouterName keeps names to what is safe in a key, a label and a log line.
+func checkRouterName(s string) error {
+	if s == "" || len(s) > 100 {
+		return fmt.Errorf("has %d characters: use 1 to 100 of letters, digits, . _ and -", len(s))
+	}
+	for _, c := range s {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '.' && c != '_' {
+			return errors.New("has a character that is not safe in a key: use 1 to 100 of letters, digits, . _ and -")
+		}
+	}
+	return nil
 }
 
 // checkPodID keeps ids to what is safe in a key, a hash tag, a host name and a label.
