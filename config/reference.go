@@ -89,7 +89,7 @@ func defaultTuning() Tuning {
 		},
 		Settle:  2 * time.Second,
 		CatchUp: 30 * time.Second, CutBudget: 250 * time.Millisecond, HandoverBudget: time.Second, LookUp: 50 * time.Millisecond,
-		Redis:  RedisTuning{Connections: 64, Deadline: 500 * time.Millisecond},
+		Redis: RedisTuning{Connections: 64, Deadline: 500 * time.Millisecond},
 		MySQL: MySQLTuning{
 			Connections: 64, Deadline: 5 * time.Second,
 			TransactionLimit: time.Second, LockWait: 2 * time.Second, Attempts: 8,

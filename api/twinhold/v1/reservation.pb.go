@@ -826,7 +826,10 @@ type AdjustStockRequest struct {
 	// Pieces, not 0.
 	Delta int64 `protobuf:"varint,4,opt,name=delta,proto3" json:"delta,omitempty"`
 	// 1 to 255 bytes, one adjustment of the shop: the same id with the same delta is carried out once.
-	AdjustmentId  string `protobuf:"bytes,5,opt,name=adjustment_id,json=adjustmentId,proto3" json:"adjustment_id,omitempty"`
+	AdjustmentId string `protobuf:"bytes,5,opt,name=adjustment_id,json=adjustmentId,proto3" json:"adjustment_id,omitempty"`
+	// Carry a negative delta out even below what is promised: a buyer who holds stock may then have to be refunded. It
+	// is counted and alerted. Never below what is on hand.
+	Force         bool `protobuf:"varint,6,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -894,6 +897,13 @@ func (x *AdjustStockRequest) GetAdjustmentId() string {
 		return x.AdjustmentId
 	}
 	return ""
+}
+
+func (x *AdjustStockRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
 }
 
 type AdjustStockResponse struct {
@@ -1143,13 +1153,14 @@ const file_twinhold_v1_reservation_proto_rawDesc = "" +
 	"\n" +
 	"decided_by\x18\x04 \x01(\tR\tdecidedBy\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12'\n" +
-	"\x05lines\x18\x06 \x03(\v2\x11.twinhold.v1.LineR\x05lines\"\x9c\x01\n" +
+	"\x05lines\x18\x06 \x03(\v2\x11.twinhold.v1.LineR\x05lines\"\xb2\x01\n" +
 	"\x12AdjustStockRequest\x12\x17\n" +
 	"\ashop_id\x18\x01 \x01(\x03R\x06shopId\x12\x17\n" +
 	"\aitem_id\x18\x02 \x01(\x03R\x06itemId\x12\x19\n" +
 	"\bgroup_id\x18\x03 \x01(\x03R\agroupId\x12\x14\n" +
 	"\x05delta\x18\x04 \x01(\x03R\x05delta\x12#\n" +
-	"\radjustment_id\x18\x05 \x01(\tR\fadjustmentId\"m\n" +
+	"\radjustment_id\x18\x05 \x01(\tR\fadjustmentId\x12\x14\n" +
+	"\x05force\x18\x06 \x01(\bR\x05force\"m\n" +
 	"\x13AdjustStockResponse\x12\x1c\n" +
 	"\aon_hand\x18\x01 \x01(\x03H\x00R\x06onHand\x88\x01\x01\x12\x1f\n" +
 	"\breplayed\x18\x02 \x01(\bH\x01R\breplayed\x88\x01\x01B\n" +
