@@ -1,0 +1,58 @@
+package killswitch
+
+import (
+	"errors"
+	"fmt"
+)
+
+// RefusedError: nothing was changed, because it is not safe, or not possible, now. Hint says what to do.
+type RefusedError struct {
+	Pod    string
+	Action string
+	Reason string
+	Hint   string
+	// Gates that were shut, where gates refused it.
+	Gates []Gate
+}
+
+// Error names the pod and the reason.
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("%s of pod %s is refused: %s", e.Action, e.Pod, e.Reason)
+}
+
+// NoRefugeError: the pod's Redis could not be reached, so there is nothing to flee to. Nothing is known to have changed.
+type NoRefugeError struct {
+	Pod   string
+	Cause error
+}
+
+// Error says what there is not.
+func (e *NoRefugeError) Error() string {
+	return fmt.Sprintf("pod %s is not killed: a kill flees to Redis, and Redis cannot take it: %v", e.Pod, e.Cause)
+}
+
+// Unwrap gives the cause.
+func (e *NoRefugeError) Unwrap() error { return e.Cause }
+
+// IncompleteError: a change stands in one store, and the rest of it failed. Running it again finishes it.
+type IncompleteError struct {
+	Pod  string
+	Did  string
+	Left string
+	// Cause is what stopped it.
+	Cause error
+}
+
+// Error says what stands and what is left.
+func (e *IncompleteError) Error() string {
+	return fmt.Sprintf("pod %s: %s; not done: %s: %v", e.Pod, e.Did, e.Left, e.Cause)
+}
+
+// Unwrap gives the cause.
+func (e *IncompleteError) Unwrap() error { return e.Cause }
+
+// IsRefused tells whether an error is a refusal.
+func IsRefused(err error) bool {
+	var r *RefusedError
+	return errors.As(err, &r)
+}
