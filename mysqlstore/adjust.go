@@ -82,7 +82,7 @@ func (a *adjusting) try(ctx context.Context) error {
 			return err
 		}
 		// Under the ledger's lock, so that an earlier try whose commit is unknown has ended.
-		old, forced, err := adjustmentOf(ctx, t.conn, a.adj.Bucket.Shop, a.adj.ID)
+		old, err := adjustmentOf(ctx, t.conn, a.adj.Bucket.Shop, a.adj.ID)
 		switch {
 		case err != nil:
 			return err
@@ -91,8 +91,8 @@ func (a *adjusting) try(ctx context.Context) error {
 		case old != nil:
 			l := ls[0]
 			a.res = reservation.AdjustResult{
-				Figures:  reservation.Figures{Bucket: l.bucket, OnHand: l.onHand, Version: l.version},
-				Replayed: !stored, Forced: forced,
+				Figures: reservation.Figures{Bucket: l.bucket, OnHand: l.onHand, Version: l.version},
+				Change:  old.change(), Replayed: !stored, Forced: old.Force,
 			}
 			a.judge(true, 0, nil)
 			if stored {
@@ -175,35 +175,44 @@ func (a *adjusting) store(ctx context.Context, t *tx, l level, unpooled int64, u
 	id := []byte(a.adj.ID)
 	// Where the truth has taken it already, only the truth knows what it lacked: what a person forced is on record.
 	forced := a.adj.Force && (a.res.Forced || a.taken)
-	_, err := exec(ctx, t.conn, qEntryAdjust, l.bucket.Shop, l.bucket.Item, l.bucket.Group, id, id, a.adj.Delta, forced, t.now)
+	_, err := exec(ctx, t.conn, qEntryAdjust, l.bucket.Shop, l.bucket.Item, l.bucket.Group, id, id, a.adj.Delta, l.version+1, forced, t.now)
 	a.s.step(t, "entries")
 	a.res.Figures = reservation.Figures{Bucket: l.bucket, OnHand: l.onHand + a.adj.Delta, Version: l.version + 1}
+	a.res.Change = reservation.Change{Bucket: l.bucket, Delta: a.adj.Delta, Version: l.version + 1}
 	return err
 }
 
-// adjustmentOf finds a past adjustment, and whether it went below what was promised; nil if there is none.
-func adjustmentOf(ctx context.Context, r runner, shop int64, id string) (*reservation.Adjustment, bool, error) {
-	var found *reservation.Adjustment
-	var forced bool
-	err := each(ctx, r, func(rows *sql.Rows) error {
-		a := reservation.Adjustment{ID: id, Bucket: reservation.Bucket{Shop: shop}}
-		if err := rows.Scan(&a.Bucket.Item, &a.Bucket.Group, &a.Delta, &forced); err != nil {
-			return asSQL(err)
-		}
-		a.Force = forced
-		found = &a
-		return nil
-	}, qAdjustment, shop, []byte(id))
-	return found, forced, err
+// pastAdjustment is an adjustment as its entry says it. Force tells whether it went below what was promised.
+type pastAdjustment struct {
+	reservation.Adjustment
+	version int64
 }
 
-// AdjustmentByID finds a past adjustment, with its bucket's figures as they are now. Force says that it went below
-// what was promised.
+func (p *pastAdjustment) change() reservation.Change {
+	return reservation.Change{Bucket: p.Bucket, Delta: p.Delta, Version: p.version}
+}
+
+// adjustmentOf finds a past adjustment; nil if there is none.
+func adjustmentOf(ctx context.Context, r runner, shop int64, id string) (*pastAdjustment, error) {
+	var found *pastAdjustment
+	err := each(ctx, r, func(rows *sql.Rows) error {
+		a := &pastAdjustment{Adjustment: reservation.Adjustment{ID: id, Bucket: reservation.Bucket{Shop: shop}}}
+		if err := rows.Scan(&a.Bucket.Item, &a.Bucket.Group, &a.Delta, &a.version, &a.Force); err != nil {
+			return asSQL(err)
+		}
+		found = a
+		return nil
+	}, qAdjustment, shop, []byte(id))
+	return found, err
+}
+
+// AdjustmentByID finds a past adjustment, with its own change and its bucket's figures as they are now. Force says
+// that it went below what was promised.
 func (s *Store) AdjustmentByID(ctx context.Context, shop int64, id string) (reservation.Adjustment, reservation.AdjustResult, error) {
 	var adj reservation.Adjustment
-	var fig reservation.Figures
+	var res reservation.AdjustResult
 	err := s.read(ctx, "adjustment", func(ctx context.Context) error {
-		found, _, err := adjustmentOf(ctx, s.db, shop, id)
+		found, err := adjustmentOf(ctx, s.db, shop, id)
 		if err != nil {
 			return err
 		}
@@ -214,9 +223,12 @@ func (s *Store) AdjustmentByID(ctx context.Context, shop int64, id string) (rese
 		if err != nil {
 			return err
 		}
-		adj = *found
-		fig = reservation.Figures{Bucket: found.Bucket, OnHand: ls[0].onHand, Version: ls[0].version}
+		adj = found.Adjustment
+		res = reservation.AdjustResult{
+			Figures: reservation.Figures{Bucket: found.Bucket, OnHand: ls[0].onHand, Version: ls[0].version},
+			Change:  found.change(), Replayed: true, Forced: found.Force,
+		}
 		return nil
 	})
-	return adj, reservation.AdjustResult{Figures: fig}, err
+	return adj, res, err
 }

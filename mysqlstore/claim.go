@@ -122,7 +122,7 @@ func (c *claiming) try(ctx context.Context, late bool) (bool, error) {
 				return false, err
 			}
 		}
-		return true, c.s.deductHeld(ctx, c.t, cur)
+		return true, c.s.deductHeld(ctx, c.t, cur, c.ls)
 	}
 	takes, units, had, err := lockQuantity(ctx, c.t, lockSkip, cur.Shop, cur.Lines, c.ls)
 	if err != nil {
@@ -137,7 +137,7 @@ func (c *claiming) try(ctx context.Context, late bool) (bool, error) {
 		}
 		c.s.metrics.forced.WithLabelValues("claim").Add(float64(beyond(takes)))
 	}
-	return true, c.s.deductTaken(ctx, c.t, cur, takes, units)
+	return true, c.s.deductTaken(ctx, c.t, cur, c.ls, takes, units)
 }
 
 // promisedOnce tells whether the units that a late claim still holds are its own alone: given back, they would be
@@ -163,7 +163,7 @@ func covered(lines []reservation.Line, shop int64, ls ledgers) bool {
 }
 
 // deductHeld makes a hold permanent: its own lines are what is deducted.
-func (s *Store) deductHeld(ctx context.Context, t *tx, r *row) error {
+func (s *Store) deductHeld(ctx context.Context, t *tx, r *row, ls ledgers) error {
 	moves := make([]move, len(r.Lines))
 	for n, l := range r.Lines {
 		moves[n] = move{bucket: l.Bucket(r.Shop), onHand: -l.Quantity, version: 1}
@@ -178,11 +178,11 @@ func (s *Store) deductHeld(ctx context.Context, t *tx, r *row) error {
 	if err := s.deleteLines(ctx, t, r); err != nil {
 		return err
 	}
-	return s.insertEntries(ctx, t, r)
+	return s.insertEntries(ctx, t, r, ls)
 }
 
 // deductTaken makes permanent what was taken for a reservation that holds nothing (any more), and whose row exists.
-func (s *Store) deductTaken(ctx context.Context, t *tx, r *row, takes []take, units [][]int64) error {
+func (s *Store) deductTaken(ctx context.Context, t *tx, r *row, ls ledgers, takes []take, units [][]int64) error {
 	if err := s.deductLedgers(ctx, t, r.Shop, r.Lines, takes, units); err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (s *Store) deductTaken(ctx context.Context, t *tx, r *row, takes []take, un
 	if err := s.updateRecord(ctx, t, r); err != nil {
 		return err
 	}
-	return s.insertEntries(ctx, t, r)
+	return s.insertEntries(ctx, t, r, ls)
 }
 
 // deductLedgers lowers on_hand by quantities that were taken from unpooled and from the pool.
@@ -210,8 +210,9 @@ func (s *Store) claimed(t *tx, r *row) {
 	r.ClaimedAt = later(t.now, r.at)
 }
 
-func (s *Store) insertEntries(ctx context.Context, t *tx, r *row) error {
-	_, err := exec(ctx, t.conn, qEntriesClaim, r.ID[:], r.ClaimedAt, jsonLines(r.Shop, r.Lines, -1))
+// insertEntries journals a claim: ls are the ledger rows as they were locked, before on_hand was lowered.
+func (s *Store) insertEntries(ctx context.Context, t *tx, r *row, ls ledgers) error {
+	_, err := exec(ctx, t.conn, qEntriesClaim, r.ID[:], r.ClaimedAt, jsonChanges(claimChanges(ls, r.Record)))
 	s.step(t, "entries")
 	return err
 }

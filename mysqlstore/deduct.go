@@ -86,8 +86,13 @@ func (d *deducting) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(old.Lines) > 0 {
-		d.res = reservation.Deduction{State: reservation.Claimed, Replayed: true, At: old.ClaimedAt}
+	if len(old.changes) > 0 {
+		d.res = reservation.Deduction{
+			State: reservation.Claimed, Replayed: true, At: old.at, Late: d.pin.Late, Changes: old.changes,
+		}
+		if p.cur != nil {
+			d.res.Late = p.cur.Late
+		}
 		d.res.Judgement = reservation.Judgement{Decision: reservation.ClaimedOK, State: reservation.Claimed}
 		d.figures(nil)
 		return nil
@@ -113,7 +118,7 @@ func (d *deducting) known(ctx context.Context, cur *row) error {
 	case reservation.Claimed:
 		return corrupt("reservation %s is claimed and the ledger has no entry of it", cur.ID)
 	case reservation.Refused:
-		d.res = reservation.Deduction{State: reservation.Refused, Replayed: true, At: cur.ClaimedAt, Judgement: j}
+		d.res = reservation.Deduction{State: reservation.Refused, Replayed: true, At: cur.ClaimedAt, Late: cur.Late, Judgement: j}
 		d.figures(nil)
 		return nil
 	case reservation.Released:
@@ -133,21 +138,21 @@ func (d *deducting) known(ctx context.Context, cur *row) error {
 		return err
 	}
 	j.State = cur.State
-	d.res = reservation.Deduction{State: cur.State, At: cur.ClaimedAt, Judgement: j}
+	d.res = reservation.Deduction{State: cur.State, At: cur.ClaimedAt, Late: cur.Late, Judgement: j}
 	d.done(cur.State)
 	return nil
 }
 
 func (d *deducting) take(ctx context.Context, cur *row) error {
 	if cur.State.TakesUnits() {
-		return d.s.deductHeld(ctx, d.t, cur)
+		return d.s.deductHeld(ctx, d.t, cur, d.p.ls)
 	}
 	takes, units, _, err := lockQuantity(ctx, d.t, lockWait, cur.Shop, cur.Lines, d.p.ls)
 	if err != nil {
 		return err
 	}
 	d.s.metrics.forced.WithLabelValues("deduct").Add(float64(beyond(takes)))
-	return d.s.deductTaken(ctx, d.t, cur, takes, units)
+	return d.s.deductTaken(ctx, d.t, cur, d.p.ls, takes, units)
 }
 
 // unknown claims a reservation whose mirrored reserve has not arrived: it is judged and stored here, in the same
@@ -178,7 +183,7 @@ func (d *deducting) unknown(ctx context.Context) error {
 	if rec.State == reservation.Refused {
 		j.Decision = reservation.RefundRequired
 	}
-	d.res = reservation.Deduction{State: rec.State, At: rec.ClaimedAt, Judgement: j}
+	d.res = reservation.Deduction{State: rec.State, At: rec.ClaimedAt, Late: rec.Late, Judgement: j}
 	d.done(rec.State)
 	return nil
 }
@@ -198,7 +203,7 @@ func (d *deducting) insert(ctx context.Context, rec reservation.Record, judged *
 	if err := d.s.insertRecord(ctx, d.t, rec, judged); err != nil {
 		return err
 	}
-	return d.s.insertEntries(ctx, d.t, &row{Record: rec})
+	return d.s.insertEntries(ctx, d.t, &row{Record: rec}, d.p.ls)
 }
 
 func (d *deducting) done(state reservation.State) {
@@ -210,6 +215,7 @@ func (d *deducting) done(state reservation.State) {
 	for _, l := range d.pin.Record.Lines {
 		deducted[l.Bucket(d.pin.Record.Shop)] = l.Quantity
 	}
+	d.res.Changes = claimChanges(d.p.ls, d.pin.Record)
 	d.figures(deducted)
 }
 

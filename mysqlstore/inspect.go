@@ -127,7 +127,7 @@ func (i *inspection) entries(ctx context.Context) error {
 			kind string
 			ref  []byte
 		)
-		err := rows.Scan(&e.Bucket.Shop, &e.Bucket.Item, &e.Bucket.Group, &kind, &ref, &e.Delta, &e.Forced, &e.At)
+		err := rows.Scan(&e.Bucket.Shop, &e.Bucket.Item, &e.Bucket.Group, &kind, &ref, &e.Delta, &e.Version, &e.Forced, &e.At)
 		if err != nil {
 			return asSQL(err)
 		}

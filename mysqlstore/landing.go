@@ -120,7 +120,7 @@ func (l *landing) transit(ctx context.Context, cur *row, before reservation.Stat
 func (l *landing) entryThere(ctx context.Context) error {
 	rec := l.m.op.Record
 	old, err := entriesOf(ctx, l.t.conn, rec.Shop, rec.ID)
-	if err == nil && len(old.Lines) == 0 {
+	if err == nil && len(old.changes) == 0 {
 		err = ErrEntryMissing
 	}
 	return err

@@ -125,6 +125,16 @@ func (s *Store) moveLedgers(ctx context.Context, t *tx, moves []move) error {
 	return err
 }
 
+// claimChanges is what a claim of this record does to locked ledger rows, one change a line.
+func claimChanges(ls ledgers, rec reservation.Record) []reservation.Change {
+	out := make([]reservation.Change, len(rec.Lines))
+	for n, l := range rec.Lines {
+		b := l.Bucket(rec.Shop)
+		out[n] = reservation.Change{Bucket: b, Delta: -l.Quantity, Version: ls.find(b).version + 1}
+	}
+	return out
+}
+
 // giveBack raises unpooled by the quantities of these lines.
 func (s *Store) giveBack(ctx context.Context, t *tx, shop int64, lines []reservation.Line) error {
 	moves := make([]move, len(lines))

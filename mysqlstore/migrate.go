@@ -16,13 +16,15 @@ import (
 var migrations embed.FS
 
 const (
-	errTableExists = 1050
+	erTableExists  = 1050
+	erColumnExists = 1060
+	erNoSuchColumn = 1091
 	migrateTries   = 5
 )
 
 // Migrate creates the schema, or brings an older one up to date. It may be run again at any time, also after a run
 // that failed half-way, and by several processes at once: each file holds one DDL statement that does nothing where
-// its table is there.
+// it has been done.
 func Migrate(ctx context.Context, dsn string) error {
 	db, err := OpenDB(dsn, Options{})
 	if err != nil {
@@ -34,9 +36,9 @@ func Migrate(ctx context.Context, dsn string) error {
 		if last = migrateUp(ctx, db); last == nil {
 			return nil
 		}
-		// Two migrators that start at once may both create goose's own table, or one of ours.
+		// Two migrators that start at once may both create goose's own table, or do the same change of one of ours.
 		var me *mysql.MySQLError
-		if !errors.As(last, &me) || me.Number != errTableExists {
+		if !errors.As(last, &me) || (me.Number != erTableExists && me.Number != erColumnExists && me.Number != erNoSuchColumn) {
 			break
 		}
 	}

@@ -63,11 +63,19 @@ func jsonBucketList(buckets []reservation.Bucket) string {
 	return jsonRows(rows)
 }
 
-// jsonLines writes lines with their quantity, or with the quantity times sign.
-func jsonLines(shop int64, lines []reservation.Line, sign int64) string {
+// jsonLines writes lines with their quantity.
+func jsonLines(shop int64, lines []reservation.Line) string {
 	rows := make([][]int64, len(lines))
 	for n, l := range lines {
-		rows[n] = []int64{shop, l.Item, l.Group, sign * l.Quantity}
+		rows[n] = []int64{shop, l.Item, l.Group, l.Quantity}
+	}
+	return jsonRows(rows)
+}
+
+func jsonChanges(changes []reservation.Change) string {
+	rows := make([][]int64, len(changes))
+	for n, c := range changes {
+		rows[n] = []int64{c.Bucket.Shop, c.Bucket.Item, c.Bucket.Group, c.Delta, c.Version}
 	}
 	return jsonRows(rows)
 }

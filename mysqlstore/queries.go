@@ -29,6 +29,8 @@ const (
 	jsonUnits   = `JSON_TABLE(?, '$[*]' COLUMNS (s BIGINT PATH '$[0]', i BIGINT PATH '$[1]', g BIGINT PATH '$[2]', n BIGINT PATH '$[3]')) d`
 	jsonMoves   = `JSON_TABLE(?, '$[*]' COLUMNS (s BIGINT PATH '$[0]', i BIGINT PATH '$[1]', g BIGINT PATH '$[2]',
   h BIGINT PATH '$[3]', p BIGINT PATH '$[4]', v BIGINT PATH '$[5]')) d`
+	jsonEntries = `JSON_TABLE(?, '$[*]' COLUMNS (s BIGINT PATH '$[0]', i BIGINT PATH '$[1]', g BIGINT PATH '$[2]',
+  n BIGINT PATH '$[3]', v BIGINT PATH '$[4]')) d`
 	jsonIDs = `JSON_TABLE(?, '$[*]' COLUMNS (h CHAR(32) PATH '$')) d`
 )
 
@@ -58,17 +60,17 @@ ORDER BY shop_id, inventory_item_id, inventory_group_id LIMIT ?`
 // The journal.
 const (
 	qEntriesClaim = `/* conn_tag:entries_claim */ INSERT INTO ledger_entries
- (shop_id, inventory_item_id, inventory_group_id, kind, ref, delta, created_at)
-SELECT d.s, d.i, d.g, 'claim', ?, d.n, ? FROM ` + jsonUnits
+ (shop_id, inventory_item_id, inventory_group_id, kind, ref, delta, version, created_at)
+SELECT d.s, d.i, d.g, 'claim', ?, d.n, d.v, ? FROM ` + jsonEntries
 	qEntriesStock = `/* conn_tag:entries_stock */ INSERT INTO ledger_entries
- (shop_id, inventory_item_id, inventory_group_id, kind, ref, delta, created_at)
-SELECT d.s, d.i, d.g, 'stock', '', d.n, ? FROM ` + jsonUnits
+ (shop_id, inventory_item_id, inventory_group_id, kind, ref, delta, version, created_at)
+SELECT d.s, d.i, d.g, 'stock', '', d.n, 1, ? FROM ` + jsonUnits
 	qEntryAdjust = `/* conn_tag:entry_adjust */ INSERT INTO ledger_entries
- (shop_id, inventory_item_id, inventory_group_id, kind, ref, adjustment_id, delta, forced, created_at)
-VALUES (?, ?, ?, 'adjust', ?, ?, ?, ?, ?)`
-	qAdjustment = `/* conn_tag:adjustment */ SELECT inventory_item_id, inventory_group_id, delta, forced
+ (shop_id, inventory_item_id, inventory_group_id, kind, ref, adjustment_id, delta, version, forced, created_at)
+VALUES (?, ?, ?, 'adjust', ?, ?, ?, ?, ?, ?)`
+	qAdjustment = `/* conn_tag:adjustment */ SELECT inventory_item_id, inventory_group_id, delta, version, forced
 FROM ledger_entries WHERE shop_id = ? AND adjustment_id = ?`
-	qClaimEntries = `/* conn_tag:claim_entries */ SELECT inventory_item_id, inventory_group_id, delta, created_at
+	qClaimEntries = `/* conn_tag:claim_entries */ SELECT inventory_item_id, inventory_group_id, delta, version, created_at
 FROM ledger_entries WHERE ref = ? AND kind = 'claim' AND shop_id = ?
 ORDER BY inventory_item_id, inventory_group_id`
 )
@@ -157,7 +159,7 @@ FROM reservation_units GROUP BY shop_id, inventory_item_id, inventory_group_id`
 	qInspectLines = `/* conn_tag:inspect */ SELECT shop_id, inventory_item_id, inventory_group_id, reservation_id, quantity
 FROM reserved_quantities ORDER BY shop_id, inventory_item_id, inventory_group_id, reservation_id`
 	qInspectRecords = "/* conn_tag:inspect */ " + selectRecord + "ORDER BY r.id"
-	qInspectEntries = `/* conn_tag:inspect */ SELECT shop_id, inventory_item_id, inventory_group_id, kind, ref, delta, forced, created_at
+	qInspectEntries = `/* conn_tag:inspect */ SELECT shop_id, inventory_item_id, inventory_group_id, kind, ref, delta, version, forced, created_at
 FROM ledger_entries ORDER BY shop_id, inventory_item_id, inventory_group_id, kind, ref`
 )
 

@@ -34,32 +34,55 @@ func (s *Store) Lookup(ctx context.Context, shop int64, id reservation.ID) (rese
 
 // claimFromEntries rebuilds what the ledger knows of a claim; ErrNotFound if it has no entry of it.
 func (s *Store) claimFromEntries(ctx context.Context, r runner, shop int64, id reservation.ID) (reservation.Record, error) {
-	var rec reservation.Record
-	err := s.read(ctx, "entries", func(ctx context.Context) (err error) {
-		rec, err = entriesOf(ctx, r, shop, id)
-		return err
-	})
-	if err == nil && len(rec.Lines) == 0 {
-		err = reservation.ErrNotFound
+	old, err := s.pastClaim(ctx, r, shop, id)
+	if err != nil {
+		return reservation.Record{}, err
 	}
-	return rec, err
+	rec := reservation.Record{ID: id, Shop: shop, Outcome: reservation.Granted, State: reservation.Claimed, ClaimedAt: old.at}
+	for _, c := range old.changes {
+		rec.Lines = append(rec.Lines, reservation.Line{Item: c.Bucket.Item, Group: c.Bucket.Group, Quantity: -c.Delta})
+	}
+	return rec, nil
 }
 
-// entriesOf reads the entries of a claim; without lines there are none.
-func entriesOf(ctx context.Context, r runner, shop int64, id reservation.ID) (reservation.Record, error) {
-	rec := reservation.Record{ID: id, Shop: shop, Outcome: reservation.Granted, State: reservation.Claimed}
+// ChangesOf gives what a claimed reservation's entries say, in bucket order; ErrNotFound if there are none. A version
+// of 0 is one that was not kept.
+func (s *Store) ChangesOf(ctx context.Context, shop int64, id reservation.ID) ([]reservation.Change, error) {
+	old, err := s.pastClaim(ctx, s.db, shop, id)
+	return old.changes, err
+}
+
+// pastClaim reads the entries of a claim; ErrNotFound if there are none.
+func (s *Store) pastClaim(ctx context.Context, r runner, shop int64, id reservation.ID) (claimEntries, error) {
+	var old claimEntries
+	err := s.read(ctx, "entries", func(ctx context.Context) (err error) {
+		old, err = entriesOf(ctx, r, shop, id)
+		return err
+	})
+	if err == nil && len(old.changes) == 0 {
+		err = reservation.ErrNotFound
+	}
+	return old, err
+}
+
+// claimEntries is what the journal says of a claim.
+type claimEntries struct {
+	changes []reservation.Change
+	at      time.Time
+}
+
+// entriesOf reads the entries of a claim, in bucket order; without changes there are none.
+func entriesOf(ctx context.Context, r runner, shop int64, id reservation.ID) (claimEntries, error) {
+	var old claimEntries
 	err := each(ctx, r, func(rows *sql.Rows) error {
-		var l reservation.Line
-		var at time.Time
-		if err := rows.Scan(&l.Item, &l.Group, &l.Quantity, &at); err != nil {
+		c := reservation.Change{Bucket: reservation.Bucket{Shop: shop}}
+		if err := rows.Scan(&c.Bucket.Item, &c.Bucket.Group, &c.Delta, &c.Version, &old.at); err != nil {
 			return asSQL(err)
 		}
-		l.Quantity = -l.Quantity
-		rec.Lines = append(rec.Lines, l)
-		rec.ClaimedAt = at
+		old.changes = append(old.changes, c)
 		return nil
 	}, qClaimEntries, id[:], shop)
-	return rec, err
+	return old, err
 }
 
 // Availability gives a bucket's figures; *UnknownBucketError if it was never stocked.

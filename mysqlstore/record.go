@@ -150,7 +150,7 @@ func (s *Store) updateRecord(ctx context.Context, t *tx, r *row) error {
 }
 
 func (s *Store) insertLines(ctx context.Context, t *tx, shop int64, id reservation.ID, lines []reservation.Line) error {
-	_, err := exec(ctx, t.conn, qLinesInsert, id[:], jsonLines(shop, lines, 1))
+	_, err := exec(ctx, t.conn, qLinesInsert, id[:], jsonLines(shop, lines))
 	s.step(t, "lines")
 	return err
 }

@@ -24,6 +24,8 @@ type Entry struct {
 	// Adjustment is the adjustment's id; empty in entries of other kinds.
 	Adjustment string
 	Delta      int64
+	// Version is the ledger's after this change of the bucket; 0 where it was not kept.
+	Version int64
 	// Forced: a person let this adjustment go below what was promised.
 	Forced bool
 	At     time.Time
