@@ -54,11 +54,16 @@ type Outcome struct {
 	Moved bool
 	// Adjustment is set for an adjustment that was carried out.
 	Adjustment *reservation.Adjustment
+	// Ended is when the truth had answered; zero: now.
+	Ended time.Time
 }
 
 // Decided notes the truth's answer.
 func (s *Span) Decided(o Outcome) {
-	now := s.engine.now()
+	now := o.Ended
+	if now.IsZero() {
+		now = s.engine.now()
+	}
 	s.pair.Shop, s.pair.ID, s.pair.KeyHash, s.pair.Stamp = o.Shop, o.ID, o.KeyHash, o.Stamp
 	s.pair.Lines, s.pair.Replayed = o.Lines, o.Replayed
 	s.pair.Truth.Decision, s.pair.Truth.Record, s.pair.Truth.Levels = o.Decision, o.Record, o.Levels
@@ -97,9 +102,10 @@ func perhaps(op reservation.Op, o Outcome, reason GapReason) []effect {
 }
 
 // MirrorBegins notes that the mirror starts on the operation.
-func (s *Span) MirrorBegins() {
-	s.pair.Mirror.Began = s.engine.now()
-}
+func (s *Span) MirrorBegins() { s.MirrorBeganAt(s.engine.now()) }
+
+// MirrorBeganAt is MirrorBegins for a mirror that was written before the caller was answered.
+func (s *Span) MirrorBeganAt(at time.Time) { s.pair.Mirror.Began = at }
 
 // Compare ends the operation with the mirror's judgement.
 func (s *Span) Compare(j reservation.Judgement) {
