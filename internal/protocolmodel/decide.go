@@ -122,8 +122,9 @@ func (m *model) mysqlAgrees(t turn) {
 	}
 }
 
-// abortHandover is the one script that, MySQL's reply being lost, compares the epoch, sets (epoch + 1, shadow) and
-// decides the reservation afresh. Whether MySQL carried the write out is open: both are emitted.
+// abortHandover is the script that, MySQL's reply being lost, compares the epoch and sets (epoch + 1, shadow). After it
+// the reserve is routed again, so that Redis decides the reservation afresh. Whether MySQL carried the write out is
+// open: both are emitted.
 func (m *model) abortHandover(t turn) {
 	notDone := t
 	if r := t.inMySQL(); !r.known() && t.now.mysql.free() > 0 {
@@ -142,7 +143,8 @@ func (m *model) abortScript(t turn) {
 	redis.fence = t.router().belief.next(reservation.Shadow)
 	t.router().belief = redis.fence
 	if m.has(AbortDecides) {
-		m.redisDecides(t)
+		t.router().held = false
+		t.then(askRedis, "MySQL's reply is lost; aborts handover and asks Redis again")
 		return
 	}
 	if r := t.inRedis(); r.state == reservation.Provisional {
