@@ -1,77 +1,119 @@
 package shadow
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/twinhold/twinhold/reservation"
 )
 
-// Side is a store as catch-up reads it.
-type Side interface {
-	reservation.Walker
-	Get(ctx context.Context, shop int64, id reservation.ID) (reservation.Record, error)
-}
-
-// FigureCopy keeps a copy of the ledger's figures and is given newer ones.
-type FigureCopy interface {
-	ApplyFigures(ctx context.Context, st reservation.Stamp, figures []reservation.Figures, create bool) (applied int, err error)
-}
-
-// FigureSource walks the ledger.
-type FigureSource interface {
-	Figures(ctx context.Context, after reservation.Bucket, limit int) ([]reservation.Figures, error)
-}
-
-// CatchUp brings the mirror up to the truth: one full round on demand.
-type CatchUp struct {
-	Pod    string
-	Truth  Side
-	Mirror interface {
-		Side
-		reservation.Mirror
-	}
-	// Ledger and Copy bring Redis's copy of the ledger up to date; both may be nil.
-	Ledger FigureSource
-	Copy   FigureCopy
-	// Settle: nothing younger is touched, so that a healthy flow sees no repair.
+// CatchUpOptions configure a CatchUp.
+type CatchUpOptions struct {
+	Pod   string
+	Redis RedisSide
+	MySQL MySQLSide
+	// Settle: nothing younger is touched, so that a healthy flow sees no repair. Marks do not wait for it.
 	Settle time.Duration
 	// Grace is how long past its expiry a hold that the truth does not know is left alone. Default 1 min.
 	Grace time.Duration
+	// AtRest: nothing is under way in this pod, so a ledger figure that Redis lacks is lost, and not on its way.
+	AtRest bool
 	// Page is how many records are read at a time. Default 500.
-	Page   int
-	Logger *slog.Logger
-	Now    func() time.Time
+	Page       int
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	Now        func() time.Time
+}
+
+func (o *CatchUpOptions) defaults() {
+	if o.Page == 0 {
+		o.Page = 500
+	}
+	if o.Grace == 0 {
+		o.Grace = time.Minute
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+}
+
+func (o *CatchUpOptions) validate() error {
+	if o.Pod == "" || o.Redis == nil || o.MySQL == nil {
+		return errors.New("shadow: CatchUpOptions.Pod, Redis and MySQL are needed")
+	}
+	if o.Settle < 0 || o.Grace < 0 || o.Page < 1 {
+		return errors.New("shadow: CatchUpOptions: Page at least 1, times not negative")
+	}
+	return nil
+}
+
+// CatchUp brings the two stores of a pod together. Every write is a compare-and-set, so two at once do no harm. It is
+// safe for concurrent use.
+type CatchUp struct {
+	opt     CatchUpOptions
+	metrics *catchUpMetrics
+
+	mu   sync.Mutex
+	lags map[reservation.Bucket]lag // buckets in which Redis was seen behind the ledger
+}
+
+// NewCatchUp makes a pod's catch-up. It asks no store anything.
+func NewCatchUp(opt CatchUpOptions) (*CatchUp, error) {
+	opt.defaults()
+	if err := opt.validate(); err != nil {
+		return nil, err
+	}
+	m, err := newCatchUpMetrics(opt.Registerer, opt.Pod)
+	if err != nil {
+		return nil, err
+	}
+	return &CatchUp{opt: opt, metrics: m, lags: map[reservation.Bucket]lag{}}, nil
 }
 
 // Round is what one round of catch-up found and did.
 type Round struct {
 	Began, Ended time.Time
 	Walked       int
-	// Repairs names each record that was written, Repaired counts them by what was wrong.
+	// Repairs names each record that was written.
 	Repairs []Repair
-	// Repaired counts writes into the mirror, by what was wrong: lost, leaked, state, missing.
+	// Repaired counts writes, by what was wrong: lost, leaked, missing, state, adopted.
 	Repaired map[string]int
 	// Figures counts ledger figures that Redis's copy lacked.
 	Figures int
+	// Drained counts marks that are gone: Redis has those outcomes now.
+	Drained int
 	// Skipped counts records that are too young or under way.
 	Skipped int
+	// Unconfirmed counts those of one store that nobody was answered: each is left to its retry or its expiry.
+	Unconfirmed int
 	// Left names what still differs: nothing here may be repaired without a person, or it changed meanwhile.
 	Left []string
 }
 
-// Repair is one record that the mirror lacked, or had otherwise.
+// Repair is one record that a store lacked, or had otherwise.
 type Repair struct {
 	Shop int64
 	ID   reservation.ID
-	// Was is lost (a live hold that the mirror lacked), leaked (a hold that it still had), missing (an ended one that it
-	// lacked) or state.
-	Was           string
+	// Was is lost (a live hold that the store lacked), leaked (a hold that it still had), missing (an ended one that it
+	// lacked), state, or adopted (a promised hold that Redis lacked, stored by force).
+	Was string
+	// To is the store that was written.
+	To            reservation.Truth
 	Truth, Mirror reservation.State // before; zero where the store did not know it
+	// Forced is the number of units that were taken although the store had them not.
+	Forced int64
 }
 
 // Total is the number of repairs.
@@ -83,145 +125,163 @@ func (r Round) Total() int {
 	return n
 }
 
-// Run walks both stores once.
-func (c CatchUp) Run(ctx context.Context, st reservation.Stamp) (Round, error) {
-	c.defaults()
-	r := Round{Began: c.Now(), Repaired: map[string]int{}}
-	truth := &cursor{walker: c.Truth, page: c.Page}
-	mirror := &cursor{walker: c.Mirror, page: c.Page}
-	for {
-		t, err := truth.peek(ctx)
-		if err != nil {
-			return r, fmt.Errorf("catch-up of pod %s reads the truth: %w", c.Pod, err)
-		}
-		m, err := mirror.peek(ctx)
-		if err != nil {
-			return r, fmt.Errorf("catch-up of pod %s reads the mirror: %w", c.Pod, err)
-		}
-		if t == nil && m == nil {
-			break
-		}
-		t, m = lower(t, m)
-		truth.advance(t)
-		mirror.advance(m)
-		r.Walked++
-		if err := c.reconcile(ctx, st, t, m, &r); err != nil {
-			return r, err
-		}
+// Run walks both stores once, under the fence of Redis as the caller has just read it. A store that refuses its stamp
+// ends the round with that *reservation.FenceError. Outside the dual-write stages it does nothing.
+func (c *CatchUp) Run(ctx context.Context, fence reservation.Fence) (Round, error) {
+	r := Round{Began: c.opt.Now(), Repaired: map[string]int{}}
+	if !fence.Stage.DualWrite() {
+		r.Ended = r.Began
+		return r, nil
 	}
-	if err := c.figures(ctx, st, &r); err != nil {
+	err := c.walk(ctx, fence, func(v view) error {
+		r.Walked++
+		return c.reconcile(ctx, v, &r)
+	})
+	if err != nil {
 		return r, err
 	}
-	r.Ended = c.Now()
+	if err := c.figures(ctx, fence.Stamp, &r); err != nil {
+		return r, err
+	}
+	r.Ended = c.opt.Now()
 	return r, nil
 }
 
-func (c *CatchUp) defaults() {
-	if c.Page == 0 {
-		c.Page = 500
-	}
-	if c.Grace == 0 {
-		c.Grace = time.Minute
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-}
-
-// lower keeps the record with the lower id, or both where they are the same reservation.
-func lower(t, m *reservation.Record) (*reservation.Record, *reservation.Record) {
-	if t == nil || m == nil {
-		return t, m
-	}
-	switch bytes.Compare(t.ID[:], m.ID[:]) {
-	case -1:
-		return t, nil
-	case 1:
-		return nil, m
-	default:
-		return t, m
-	}
-}
-
-// reconcile brings one reservation's mirror up to the truth. A broken record does not stop the rest; a mirror that
-// does not answer does.
-func (c CatchUp) reconcile(ctx context.Context, st reservation.Stamp, t, m *reservation.Record, r *Round) error {
-	t, m, err := c.refresh(ctx, t, m)
-	if err != nil {
-		return fmt.Errorf("catch-up of pod %s: %w", c.Pod, err)
-	}
-	if t == nil && m == nil {
-		return nil
-	}
-	want, wrong := c.plan(t, m)
-	if wrong == "" {
-		return nil
-	}
-	if want == nil {
-		if wrong == skip {
-			r.Skipped++
-		} else {
-			r.Left = append(r.Left, wrong)
+// DrainMarks brings the marked outcomes to Redis and removes their marks. Where there are none it costs one read.
+func (c *CatchUp) DrainMarks(ctx context.Context, fence reservation.Fence) (Round, error) {
+	r := Round{Began: c.opt.Now(), Repaired: map[string]int{}}
+	for after := (reservation.ID{}); fence.Stage.DualWrite(); {
+		marked, err := c.opt.MySQL.Marked(ctx, after, c.opt.Page)
+		if err != nil {
+			return r, c.reading(reservation.MySQL, err)
 		}
-		return nil
+		if len(marked) == 0 {
+			break
+		}
+		for i := range marked {
+			v := view{mysql: &marked[i], fence: fence}
+			if v.redis, err = raw(ctx, c.opt.Redis, marked[i].ID); err != nil {
+				return r, c.reading(reservation.Redis, err)
+			}
+			r.Walked++
+			if err := c.reconcile(ctx, v, &r); err != nil {
+				return r, err
+			}
+		}
+		after = marked[len(marked)-1].ID
 	}
-	expect := stateOf(m)
-	want.Expect = &expect
-	j, err := c.Mirror.Mirror(ctx, st, *want)
+	r.Ended = c.opt.Now()
+	return r, nil
+}
+
+// reconcile brings one reservation's two records together, and removes its mark once Redis has the outcome. A broken
+// record does not stop the rest; a store that does not answer does.
+func (c *CatchUp) reconcile(ctx context.Context, v view, r *Round) error {
+	s := c.plan(v, c.opt.Now())
 	switch {
-	case err == nil && j.Stored:
-		r.Repaired[wrong]++
-		r.Repairs = append(r.Repairs, Repair{Shop: want.Record.Shop, ID: want.Record.ID, Was: wrong, Truth: stateOf(t), Mirror: expect})
-		c.Logger.Info("catch-up repaired the mirror", "pod", c.Pod, "id", want.Record.ID, "was", wrong, "state", j.State.String())
-		return nil
-	case err == nil:
-		r.Left = append(r.Left, fmt.Sprintf("%s: changed meanwhile (mirror has %s)", want.Record.ID, stateName(j.State)))
-		return nil
-	case unusable(err):
-		return fmt.Errorf("catch-up of pod %s writes the mirror: %w", c.Pod, err)
-	default:
-		r.Left = append(r.Left, fmt.Sprintf("%s: %v", want.Record.ID, err))
-		return nil
+	case s.to != 0:
+		state, err := c.carryOut(ctx, v, s, r)
+		if err != nil {
+			return err
+		}
+		v = v.with(s.to, s.op.Record, state)
+	case s.left != "":
+		r.Left = append(r.Left, s.left)
+	case s.unconfirmed:
+		r.Unconfirmed++
+	case s.skipped:
+		r.Skipped++
 	}
+	return c.drain(ctx, v, r)
 }
 
-func stateOf(r *reservation.Record) reservation.State {
-	if r == nil {
-		return 0
+// with is the view after a store was found, or brought, to a state.
+func (v view) with(store reservation.Truth, rec reservation.Record, state reservation.State) view {
+	rec.State = state
+	p := &rec
+	if state == 0 {
+		p = nil
 	}
-	return r.State
+	if store == reservation.Redis {
+		v.redis = p
+		return v
+	}
+	if p != nil {
+		p.Marked = v.mysql != nil && v.mysql.Marked
+	}
+	v.mysql = p
+	return v
 }
 
-// refresh looks again at a record that only one page held: the two pages were not read at the same instant.
-func (c CatchUp) refresh(ctx context.Context, t, m *reservation.Record) (*reservation.Record, *reservation.Record, error) {
+// carryOut writes one store and gives the state that it has then.
+func (c *CatchUp) carryOut(ctx context.Context, v view, s step, r *Round) (reservation.State, error) {
+	store, id := reservation.Mirror(c.opt.Redis), s.op.Record.ID
+	if s.to == reservation.MySQL {
+		store = c.opt.MySQL
+	}
+	j, err := c.mirror(ctx, store, v.fence.Stamp, s)
 	switch {
-	case t == nil:
-		rec, err := c.Truth.Get(ctx, m.Shop, m.ID)
-		return found(rec, err, m)
-	case m == nil:
-		rec, err := c.Mirror.Get(ctx, t.Shop, t.ID)
-		mirror, truth, err := found(rec, err, t)
-		return truth, mirror, err
-	default:
-		return t, m, nil
+	case err != nil && unusable(err):
+		return 0, fmt.Errorf("catch-up of pod %s writes %s: %w", c.opt.Pod, s.to, err)
+	case err != nil:
+		r.Left = append(r.Left, fmt.Sprintf("%s: %v", id, err))
+		return *s.op.Expect, nil
+	case j.Stored:
+		c.repaired(v, s, j, r)
+	case j.State != s.op.Record.State:
+		r.Left = append(r.Left, fmt.Sprintf("%s: changed meanwhile (%s has %s)", id, s.to, stateName(j.State)))
 	}
+	return j.State, nil
 }
 
-func found(rec reservation.Record, err error, other *reservation.Record) (*reservation.Record, *reservation.Record, error) {
+func (c *CatchUp) mirror(ctx context.Context, store reservation.Mirror, st reservation.Stamp, s step) (reservation.Judgement, error) {
+	if s.to == reservation.Redis && s.op.Record.State == reservation.Claimed {
+		changes, err := c.opt.MySQL.ChangesOf(ctx, s.op.Record.Shop, s.op.Record.ID)
+		if err != nil {
+			return reservation.Judgement{}, fmt.Errorf("read the entries of its claim: %w", err)
+		}
+		s.op.Changes = changes
+	}
+	return store.Mirror(ctx, st, s.op)
+}
+
+func (c *CatchUp) repaired(v view, s step, j reservation.Judgement, r *Round) {
+	f := v.facts()
+	rep := Repair{Shop: s.op.Record.Shop, ID: s.op.Record.ID, Was: s.was, To: s.to, Truth: f.redis, Mirror: f.mysql, Forced: j.Forced}
+	if v.fence.Stage.Truth() == reservation.MySQL {
+		rep.Truth, rep.Mirror = f.mysql, f.redis
+	}
+	r.Repaired[s.was]++
+	r.Repairs = append(r.Repairs, rep)
+	c.metrics.repairs.WithLabelValues(s.to.String(), s.was).Inc()
+	level := slog.LevelInfo
+	if s.was == wasAdopted && f.lost && !f.marked {
+		level = slog.LevelError // Redis had lost it, and no restore brought it back
+	}
+	c.opt.Logger.Log(context.Background(), level, "catch-up repaired a store", "pod", c.opt.Pod, "store", s.to.String(),
+		"id", rep.ID, "was", s.was, "redis", stateName(f.redis), "mysql", stateName(f.mysql), "state", stateName(j.State), "forced", j.Forced)
+}
+
+// drain removes a mark for which Redis has the outcome. One past its retention stands for nothing any more.
+func (c *CatchUp) drain(ctx context.Context, v view, r *Round) error {
+	f := v.facts()
+	if purged := f.marked && v.purged(c.opt.Now()); !purged && !f.drains() {
+		return nil
+	}
+	gone, err := c.opt.MySQL.Unmark(ctx, v.fence.Stamp, v.mysql.ID, f.mysql)
 	switch {
-	case err == nil:
-		return &rec, other, nil
-	case errors.Is(err, reservation.ErrNotFound):
-		return nil, other, nil
-	default:
-		return nil, nil, err
+	case err != nil && unusable(err):
+		return fmt.Errorf("catch-up of pod %s removes a mark: %w", c.opt.Pod, err)
+	case err != nil:
+		r.Left = append(r.Left, fmt.Sprintf("%s: its mark: %v", v.mysql.ID, err))
+	case gone:
+		r.Drained++
+		c.metrics.drained.Inc()
 	}
+	return nil
 }
 
-// unusable tells whether the mirror as a whole is the trouble, and not one record.
+// unusable tells whether a store as a whole is the trouble, and not one record.
 func unusable(err error) bool {
 	var (
 		una *reservation.UnavailableError
@@ -230,169 +290,4 @@ func unusable(err error) bool {
 	)
 	return errors.As(err, &una) || errors.As(err, &unk) || errors.As(err, &fen) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-}
-
-const skip = "skip"
-
-// plan says what the mirror lacks: the operation that mends it, and what was wrong. An operation of nil with a
-// reason is a difference that is left, or (skip) a record that is not touched now.
-func (c CatchUp) plan(t, m *reservation.Record) (*reservation.MirrorOp, string) {
-	now := c.Now()
-	switch {
-	case t == nil:
-		return c.planUnknown(m, now)
-	case now.After(t.PurgeAt):
-		return nil, skip
-	case t.State == reservation.Claiming, t.State == reservation.Provisional, lastStep(t).After(now.Add(-c.Settle)):
-		return nil, skip
-	case m == nil:
-		return opFor(t), missing(t)
-	}
-	target := reservation.Merge(t.State, m.State)
-	switch {
-	case target == m.State && target == t.State:
-		return nil, differs(t, m)
-	case target == m.State:
-		return nil, fmt.Sprintf("%s: the truth has %s, the mirror %s", t.ID, t.State, m.State)
-	case m.State.Live():
-		return opFor(t), "leaked"
-	case t.State.Live():
-		return opFor(t), "lost"
-	default:
-		return opFor(t), "state"
-	}
-}
-
-func missing(t *reservation.Record) string {
-	if t.State.Live() {
-		return "lost"
-	}
-	return "missing"
-}
-
-// differs compares two records of the same state; what it finds is for a person.
-func differs(t, m *reservation.Record) string {
-	switch {
-	case t.Key != m.Key || t.Hash != m.Hash || t.Shop != m.Shop:
-		return fmt.Sprintf("%s: the two records differ in key, hash or shop", t.ID)
-	case len(t.Lines) != len(m.Lines):
-		return fmt.Sprintf("%s: the two records differ in their lines", t.ID)
-	case !t.ExpiresAt.Equal(m.ExpiresAt):
-		return fmt.Sprintf("%s: expires %s in the truth, %s in the mirror", t.ID, t.ExpiresAt, m.ExpiresAt)
-	}
-	for i := range t.Lines {
-		if t.Lines[i] != m.Lines[i] {
-			return fmt.Sprintf("%s: the two records differ in their lines", t.ID)
-		}
-	}
-	return ""
-}
-
-// planUnknown deals with a record that the truth does not know: nobody was promised it by the truth. A hold is left
-// alone until its expiry and a grace have passed.
-func (c CatchUp) planUnknown(m *reservation.Record, now time.Time) (*reservation.MirrorOp, string) {
-	switch {
-	case now.After(m.PurgeAt):
-		return nil, skip
-	case m.State.Live() && now.After(m.ExpiresAt.Add(c.Grace)):
-		rec := *m
-		rec.State, rec.ExpiredAt = reservation.Expired, now.UTC().Truncate(time.Microsecond)
-		return opFor(&rec), "leaked"
-	case m.State.Live():
-		return nil, fmt.Sprintf("%s: the mirror holds it until %s, the truth does not know it", m.ID, m.ExpiresAt.Format(time.RFC3339))
-	default:
-		return nil, fmt.Sprintf("%s: %s in the mirror, unknown in the truth", m.ID, m.State)
-	}
-}
-
-// opFor is the operation that brings a mirror to a record's present state.
-func opFor(t *reservation.Record) *reservation.MirrorOp {
-	op := &reservation.MirrorOp{Record: *t}
-	switch t.State {
-	case reservation.Rejected:
-		op.Op, op.Decision = reservation.OpReserve, reservation.RejectedShort
-	case reservation.Released:
-		op.Op, op.Decision = reservation.OpRelease, reservation.ReleasedOK
-	case reservation.Expired:
-		op.Op, op.Decision = reservation.OpExpire, reservation.ExpiredOK
-	case reservation.Claimed:
-		op.Op, op.Decision = reservation.OpClaim, reservation.ClaimedOK
-	case reservation.Refused:
-		op.Op, op.Decision = reservation.OpClaim, reservation.RefundRequired
-	case reservation.Provisional, reservation.Held, reservation.Claiming:
-		op.Op, op.Decision = reservation.OpReserve, reservation.Granted
-	}
-	return op
-}
-
-func lastStep(r *reservation.Record) time.Time {
-	last := r.CreatedAt
-	for _, t := range []time.Time{r.PinnedAt, r.ReleasedAt, r.ExpiredAt, r.ClaimedAt} {
-		if t.After(last) {
-			last = t
-		}
-	}
-	return last
-}
-
-func stateName(s reservation.State) string {
-	if s == 0 {
-		return "nothing"
-	}
-	return s.String()
-}
-
-// figures gives Redis every figure of the ledger; those that it has already are ignored by version.
-func (c CatchUp) figures(ctx context.Context, st reservation.Stamp, r *Round) error {
-	if c.Ledger == nil || c.Copy == nil {
-		return nil
-	}
-	var after reservation.Bucket
-	for {
-		figs, err := c.Ledger.Figures(ctx, after, c.Page)
-		if err != nil {
-			return fmt.Errorf("catch-up of pod %s reads the ledger: %w", c.Pod, err)
-		}
-		if len(figs) == 0 {
-			return nil
-		}
-		n, err := c.Copy.ApplyFigures(ctx, st, figs, true)
-		if err != nil {
-			return fmt.Errorf("catch-up of pod %s gives Redis the ledger's figures: %w", c.Pod, err)
-		}
-		r.Figures += n
-		after = figs[len(figs)-1].Bucket
-	}
-}
-
-// cursor pages through a store.
-type cursor struct {
-	walker reservation.Walker
-	page   int
-	buf    []reservation.Record
-	after  reservation.ID
-	end    bool
-}
-
-func (c *cursor) peek(ctx context.Context) (*reservation.Record, error) {
-	if len(c.buf) == 0 && !c.end {
-		recs, err := c.walker.Walk(ctx, c.after, c.page)
-		if err != nil {
-			return nil, err
-		}
-		c.buf, c.end = recs, len(recs) == 0
-		if len(recs) > 0 {
-			c.after = recs[len(recs)-1].ID
-		}
-	}
-	if len(c.buf) == 0 {
-		return nil, nil //nolint:nilnil // the end of the store is no error
-	}
-	return &c.buf[0], nil
-}
-
-func (c *cursor) advance(taken *reservation.Record) {
-	if taken != nil {
-		c.buf = c.buf[1:]
-	}
 }

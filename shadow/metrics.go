@@ -1,6 +1,8 @@
 package shadow
 
 import (
+	"errors"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
@@ -34,4 +36,56 @@ func newMetrics(r prometheus.Registerer, pod string) *metrics {
 			NativeHistogramBucketFactor: 1.1,
 		}, []string{"result"}),
 	}
+}
+
+// registered registers a collector, or gives the one that is registered already: a pod's catch-up and its restore are
+// made anew each time that they run.
+func registered[C prometheus.Collector](r prometheus.Registerer, c C) (C, error) {
+	err := r.Register(c)
+	var again prometheus.AlreadyRegisteredError
+	if errors.As(err, &again) {
+		if old, ok := again.ExistingCollector.(C); ok {
+			return old, nil
+		}
+	}
+	return c, err
+}
+
+type catchUpMetrics struct {
+	repairs     *prometheus.CounterVec
+	drained     prometheus.Counter
+	figures     prometheus.Counter
+	debt, units *prometheus.GaugeVec
+	differing   prometheus.Gauge
+}
+
+func newCatchUpMetrics(r prometheus.Registerer, pod string) (*catchUpMetrics, error) {
+	r = prometheus.WrapRegistererWith(prometheus.Labels{"pod": pod}, r)
+	m := &catchUpMetrics{}
+	var errs [6]error
+	m.repairs, errs[0] = registered(r, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "twinhold_catchup_repairs_total",
+		Help: "Records that catch-up wrote, by the store written and by what was wrong there.",
+	}, []string{"store", "was"}))
+	m.drained, errs[1] = registered(r, prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "twinhold_catchup_marks_drained_total",
+		Help: "Marks removed because Redis has the outcome now.",
+	}))
+	m.figures, errs[2] = registered(r, prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "twinhold_catchup_figures_total",
+		Help: "Ledger figures that Redis lacked and was given.",
+	}))
+	m.debt, errs[3] = registered(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "twinhold_debt_reservations",
+		Help: "Live reservations that one store lacks, at the last survey: missing in MySQL; missing in Redis and marked, or unconfirmed.",
+	}, []string{"kind"}))
+	m.units, errs[4] = registered(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "twinhold_debt_units",
+		Help: "Units of the live reservations that one store lacks, at the last survey.",
+	}, []string{"kind"}))
+	m.differing, errs[5] = registered(r, prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "twinhold_view_differences",
+		Help: "Ended reservations and rejections that differ between the stores, at the last survey.",
+	}))
+	return m, errors.Join(errs[:]...)
 }

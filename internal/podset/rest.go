@@ -2,10 +2,14 @@ package podset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/twinhold/twinhold/diff"
+	"github.com/twinhold/twinhold/legacyredis"
+	"github.com/twinhold/twinhold/mysqlstore"
+	"github.com/twinhold/twinhold/reservation"
 	"github.com/twinhold/twinhold/shadow"
 )
 
@@ -37,11 +41,38 @@ func verdictOf(was string) diff.Verdict {
 
 // Backlog is CatchUp at the start of a process: what the mirror lacks then is what earlier ones left behind.
 func (p *Pod) Backlog(ctx context.Context, settle time.Duration) (shadow.Round, error) {
-	c := shadow.CatchUp{
-		Pod: p.Config.ID, Truth: p.Redis, Mirror: p.MySQL, Ledger: p.MySQL, Copy: p.Redis,
-		Settle: settle, Grace: p.grace, Logger: p.log,
+	c, err := shadow.NewCatchUp(shadow.CatchUpOptions{
+		Pod: p.Config.ID, Redis: leading{p.Redis}, MySQL: unmarked{p.MySQL},
+		Settle: settle, AtRest: settle == 0, Grace: p.grace, Logger: p.log,
+	})
+	if err != nil {
+		return shadow.Round{}, err
 	}
-	return c.Run(ctx, p.Router.Stamp())
+	return c.Run(ctx, reservation.Fence{Stamp: p.Router.Stamp()})
+}
+
+// leading is a Redis that follows nobody yet.
+type leading struct{ *legacyredis.Store }
+
+func (leading) Mirror(context.Context, reservation.Stamp, reservation.MirrorOp) (reservation.Judgement, error) {
+	return reservation.Judgement{}, errors.New("redis does not follow MySQL yet")
+}
+
+// unmarked is a MySQL without marks: nothing is answered without Redis yet.
+type unmarked struct{ *mysqlstore.Store }
+
+func (unmarked) Mark(context.Context, reservation.Stamp, reservation.ID) error { return nil }
+
+func (unmarked) Marked(context.Context, reservation.ID, int) ([]reservation.Record, error) {
+	return nil, nil
+}
+
+func (unmarked) Unmark(context.Context, reservation.Stamp, reservation.ID, reservation.State) (bool, error) {
+	return false, nil
+}
+
+func (unmarked) MarksDebt(context.Context) (reservation.Debt, int64, error) {
+	return reservation.Debt{}, 0, nil
 }
 
 // Quiesce brings the pod to rest once no caller is there any more: due holds ended, claims finished, the queue
