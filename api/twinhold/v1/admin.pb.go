@@ -12,6 +12,7 @@ package twinholdv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -114,6 +115,7 @@ func (x *StatusResponse) GetPods() []*PodStatus {
 	return nil
 }
 
+// PodStatus is a pod as it is now. What could not be found out in time is left out, and held_because says so.
 type PodStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Pod   string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
@@ -124,20 +126,35 @@ type PodStatus struct {
 	Truth  string `protobuf:"bytes,4,opt,name=truth,proto3" json:"truth,omitempty"`
 	Killed *bool  `protobuf:"varint,5,opt,name=killed,proto3,oneof" json:"killed,omitempty"`
 	// The reason of the kill.
-	Latch         string    `protobuf:"bytes,6,opt,name=latch,proto3" json:"latch,omitempty"`
-	Frozen        *bool     `protobuf:"varint,7,opt,name=frozen,proto3,oneof" json:"frozen,omitempty"`
-	FrozenBuckets []*Bucket `protobuf:"bytes,8,rep,name=frozen_buckets,json=frozenBuckets,proto3" json:"frozen_buckets,omitempty"`
-	// What a flip or a kill now would cost; left out where it is not known.
+	Latch  string `protobuf:"bytes,6,opt,name=latch,proto3" json:"latch,omitempty"`
+	Frozen *bool  `protobuf:"varint,7,opt,name=frozen,proto3,oneof" json:"frozen,omitempty"`
+	// As SHOP:ITEM:GROUP.
+	FrozenBuckets []string `protobuf:"bytes,8,rep,name=frozen_buckets,json=frozenBuckets,proto3" json:"frozen_buckets,omitempty"`
+	// What a flip or a kill now would cost.
 	Debt *Debt `protobuf:"bytes,9,opt,name=debt,proto3" json:"debt,omitempty"`
 	// The mirror lacks nothing that the truth has promised or ended.
 	ViewComplete *bool `protobuf:"varint,10,opt,name=view_complete,json=viewComplete,proto3,oneof" json:"view_complete,omitempty"`
 	// Operations that wait for the mirror, of all routers.
 	Queue *int64 `protobuf:"varint,11,opt,name=queue,proto3,oneof" json:"queue,omitempty"`
-	// closed, half-open or open, the worst of all routers; none where nothing is mirrored.
+	// closed, half-open or open, the worst of all routers'; none where nothing is mirrored.
 	Breaker string          `protobuf:"bytes,12,opt,name=breaker,proto3" json:"breaker,omitempty"`
 	Routers []*RouterStatus `protobuf:"bytes,13,rep,name=routers,proto3" json:"routers,omitempty"`
-	// Why the pod cannot go forward now, or why it does not answer.
-	HeldBecause   []string `protobuf:"bytes,14,rep,name=held_because,json=heldBecause,proto3" json:"held_because,omitempty"`
+	// Why the pod cannot go forward now, or why something is not known.
+	HeldBecause []string `protobuf:"bytes,14,rep,name=held_because,json=heldBecause,proto3" json:"held_because,omitempty"`
+	// Routers that have not acknowledged the epoch.
+	Laggards []string `protobuf:"bytes,15,rep,name=laggards,proto3" json:"laggards,omitempty"`
+	// The stage that the configuration declares, and the one that a flip never goes beyond.
+	Declared string `protobuf:"bytes,16,opt,name=declared,proto3" json:"declared,omitempty"`
+	MaxStage string `protobuf:"bytes,17,opt,name=max_stage,json=maxStage,proto3" json:"max_stage,omitempty"`
+	// Redis is in doubt: another process answers than the one that wrote the fence.
+	Suspect *bool `protobuf:"varint,18,opt,name=suspect,proto3,oneof" json:"suspect,omitempty"`
+	// How often Redis was restored, and the epoch of the last time.
+	Incarnation      *uint64 `protobuf:"varint,19,opt,name=incarnation,proto3,oneof" json:"incarnation,omitempty"`
+	IncarnationEpoch *uint64 `protobuf:"varint,20,opt,name=incarnation_epoch,json=incarnationEpoch,proto3,oneof" json:"incarnation_epoch,omitempty"`
+	// Outcomes that were answered without Redis and are not there yet.
+	Marks         *int64       `protobuf:"varint,21,opt,name=marks,proto3,oneof" json:"marks,omitempty"`
+	Redis         *StoreStatus `protobuf:"bytes,22,opt,name=redis,proto3" json:"redis,omitempty"`
+	Mysql         *StoreStatus `protobuf:"bytes,23,opt,name=mysql,proto3" json:"mysql,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -221,7 +238,7 @@ func (x *PodStatus) GetFrozen() bool {
 	return false
 }
 
-func (x *PodStatus) GetFrozenBuckets() []*Bucket {
+func (x *PodStatus) GetFrozenBuckets() []string {
 	if x != nil {
 		return x.FrozenBuckets
 	}
@@ -270,6 +287,130 @@ func (x *PodStatus) GetHeldBecause() []string {
 	return nil
 }
 
+func (x *PodStatus) GetLaggards() []string {
+	if x != nil {
+		return x.Laggards
+	}
+	return nil
+}
+
+func (x *PodStatus) GetDeclared() string {
+	if x != nil {
+		return x.Declared
+	}
+	return ""
+}
+
+func (x *PodStatus) GetMaxStage() string {
+	if x != nil {
+		return x.MaxStage
+	}
+	return ""
+}
+
+func (x *PodStatus) GetSuspect() bool {
+	if x != nil && x.Suspect != nil {
+		return *x.Suspect
+	}
+	return false
+}
+
+func (x *PodStatus) GetIncarnation() uint64 {
+	if x != nil && x.Incarnation != nil {
+		return *x.Incarnation
+	}
+	return 0
+}
+
+func (x *PodStatus) GetIncarnationEpoch() uint64 {
+	if x != nil && x.IncarnationEpoch != nil {
+		return *x.IncarnationEpoch
+	}
+	return 0
+}
+
+func (x *PodStatus) GetMarks() int64 {
+	if x != nil && x.Marks != nil {
+		return *x.Marks
+	}
+	return 0
+}
+
+func (x *PodStatus) GetRedis() *StoreStatus {
+	if x != nil {
+		return x.Redis
+	}
+	return nil
+}
+
+func (x *PodStatus) GetMysql() *StoreStatus {
+	if x != nil {
+		return x.Mysql
+	}
+	return nil
+}
+
+// StoreStatus is one store's fence, or why it is not known.
+type StoreStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         *uint64                `protobuf:"varint,1,opt,name=epoch,proto3,oneof" json:"epoch,omitempty"`
+	Stage         string                 `protobuf:"bytes,2,opt,name=stage,proto3" json:"stage,omitempty"`
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreStatus) Reset() {
+	*x = StoreStatus{}
+	mi := &file_twinhold_v1_admin_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreStatus) ProtoMessage() {}
+
+func (x *StoreStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_twinhold_v1_admin_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
+func (*StoreStatus) Descriptor() ([]byte, []int) {
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *StoreStatus) GetEpoch() uint64 {
+	if x != nil && x.Epoch != nil {
+		return *x.Epoch
+	}
+	return 0
+}
+
+func (x *StoreStatus) GetStage() string {
+	if x != nil {
+		return x.Stage
+	}
+	return ""
+}
+
+func (x *StoreStatus) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 // Bucket is an item in a group of a shop.
 type Bucket struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -282,7 +423,7 @@ type Bucket struct {
 
 func (x *Bucket) Reset() {
 	*x = Bucket{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[3]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -294,7 +435,7 @@ func (x *Bucket) String() string {
 func (*Bucket) ProtoMessage() {}
 
 func (x *Bucket) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[3]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -307,7 +448,7 @@ func (x *Bucket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bucket.ProtoReflect.Descriptor instead.
 func (*Bucket) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Bucket) GetShopId() int64 {
@@ -344,7 +485,7 @@ type Debt struct {
 
 func (x *Debt) Reset() {
 	*x = Debt{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[4]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -356,7 +497,7 @@ func (x *Debt) String() string {
 func (*Debt) ProtoMessage() {}
 
 func (x *Debt) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[4]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -369,7 +510,7 @@ func (x *Debt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Debt.ProtoReflect.Descriptor instead.
 func (*Debt) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Debt) GetReservations() int64 {
@@ -393,7 +534,7 @@ func (x *Debt) GetDrainsInS() float64 {
 	return 0
 }
 
-// RouterStatus is what a router told of itself.
+// RouterStatus is what a router last told of itself.
 type RouterStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -402,14 +543,18 @@ type RouterStatus struct {
 	// Seconds since it was heard.
 	SeenSAgo *float64 `protobuf:"fixed64,4,opt,name=seen_s_ago,json=seenSAgo,proto3,oneof" json:"seen_s_ago,omitempty"`
 	// It goes on with MySQL because it could not reach Redis.
-	Cut           *bool `protobuf:"varint,5,opt,name=cut,proto3,oneof" json:"cut,omitempty"`
+	Cut     *bool  `protobuf:"varint,5,opt,name=cut,proto3,oneof" json:"cut,omitempty"`
+	Queue   *int64 `protobuf:"varint,6,opt,name=queue,proto3,oneof" json:"queue,omitempty"`
+	Breaker string `protobuf:"bytes,7,opt,name=breaker,proto3" json:"breaker,omitempty"`
+	// Look-ups of new keys in MySQL that were skipped.
+	Skipped       *int64 `protobuf:"varint,8,opt,name=skipped,proto3,oneof" json:"skipped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RouterStatus) Reset() {
 	*x = RouterStatus{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[5]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -421,7 +566,7 @@ func (x *RouterStatus) String() string {
 func (*RouterStatus) ProtoMessage() {}
 
 func (x *RouterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[5]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -434,7 +579,7 @@ func (x *RouterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterStatus.ProtoReflect.Descriptor instead.
 func (*RouterStatus) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RouterStatus) GetId() string {
@@ -472,22 +617,49 @@ func (x *RouterStatus) GetCut() bool {
 	return false
 }
 
-// Gate is one condition of a move forward.
+func (x *RouterStatus) GetQueue() int64 {
+	if x != nil && x.Queue != nil {
+		return *x.Queue
+	}
+	return 0
+}
+
+func (x *RouterStatus) GetBreaker() string {
+	if x != nil {
+		return x.Breaker
+	}
+	return ""
+}
+
+func (x *RouterStatus) GetSkipped() int64 {
+	if x != nil && x.Skipped != nil {
+		return *x.Skipped
+	}
+	return 0
+}
+
+// Gate is one condition of a move.
 type Gate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// debt, complete, health, queue, breaker, pool, evidence, latency, drill or cooldown.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// pass, fail, inconclusive or waived.
-	Result string `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
-	// Why, with the figure.
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// pass, fail or inconclusive.
+	Verdict string `protobuf:"bytes,2,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	// What was measured.
+	Figure string `protobuf:"bytes,3,opt,name=figure,proto3" json:"figure,omitempty"`
+	// What is wrong with it, and what to do.
+	Reason   string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Waivable *bool  `protobuf:"varint,5,opt,name=waivable,proto3,oneof" json:"waivable,omitempty"`
+	Waived   *bool  `protobuf:"varint,6,opt,name=waived,proto3,oneof" json:"waived,omitempty"`
+	// It is not expected to pass yet: the flip waits for it when it gets there.
+	Awaited       *bool `protobuf:"varint,7,opt,name=awaited,proto3,oneof" json:"awaited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Gate) Reset() {
 	*x = Gate{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[6]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -499,7 +671,7 @@ func (x *Gate) String() string {
 func (*Gate) ProtoMessage() {}
 
 func (x *Gate) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[6]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -512,7 +684,7 @@ func (x *Gate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gate.ProtoReflect.Descriptor instead.
 func (*Gate) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Gate) GetName() string {
@@ -522,9 +694,16 @@ func (x *Gate) GetName() string {
 	return ""
 }
 
-func (x *Gate) GetResult() string {
+func (x *Gate) GetVerdict() string {
 	if x != nil {
-		return x.Result
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *Gate) GetFigure() string {
+	if x != nil {
+		return x.Figure
 	}
 	return ""
 }
@@ -534,6 +713,159 @@ func (x *Gate) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *Gate) GetWaivable() bool {
+	if x != nil && x.Waivable != nil {
+		return *x.Waivable
+	}
+	return false
+}
+
+func (x *Gate) GetWaived() bool {
+	if x != nil && x.Waived != nil {
+		return *x.Waived
+	}
+	return false
+}
+
+func (x *Gate) GetAwaited() bool {
+	if x != nil && x.Awaited != nil {
+		return *x.Awaited
+	}
+	return false
+}
+
+// Refusal is the detail of a failed_precondition: nothing was changed.
+type Refusal struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Pod    string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	Action string                 `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"`
+	Reason string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// What to do.
+	Hint string `protobuf:"bytes,4,opt,name=hint,proto3" json:"hint,omitempty"`
+	// The gates that were shut, where gates refused it.
+	Gates         []*Gate `protobuf:"bytes,5,rep,name=gates,proto3" json:"gates,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Refusal) Reset() {
+	*x = Refusal{}
+	mi := &file_twinhold_v1_admin_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Refusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Refusal) ProtoMessage() {}
+
+func (x *Refusal) ProtoReflect() protoreflect.Message {
+	mi := &file_twinhold_v1_admin_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
+func (*Refusal) Descriptor() ([]byte, []int) {
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Refusal) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *Refusal) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *Refusal) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Refusal) GetHint() string {
+	if x != nil {
+		return x.Hint
+	}
+	return ""
+}
+
+func (x *Refusal) GetGates() []*Gate {
+	if x != nil {
+		return x.Gates
+	}
+	return nil
+}
+
+// Replicas tells how many of Redis's replicas have the change.
+type Replicas struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reached       *int32                 `protobuf:"varint,1,opt,name=reached,proto3,oneof" json:"reached,omitempty"`
+	Connected     *int32                 `protobuf:"varint,2,opt,name=connected,proto3,oneof" json:"connected,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Replicas) Reset() {
+	*x = Replicas{}
+	mi := &file_twinhold_v1_admin_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Replicas) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Replicas) ProtoMessage() {}
+
+func (x *Replicas) ProtoReflect() protoreflect.Message {
+	mi := &file_twinhold_v1_admin_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Replicas.ProtoReflect.Descriptor instead.
+func (*Replicas) Descriptor() ([]byte, []int) {
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Replicas) GetReached() int32 {
+	if x != nil && x.Reached != nil {
+		return *x.Reached
+	}
+	return 0
+}
+
+func (x *Replicas) GetConnected() int32 {
+	if x != nil && x.Connected != nil {
+		return *x.Connected
+	}
+	return 0
 }
 
 type FlipRequest struct {
@@ -546,14 +878,16 @@ type FlipRequest struct {
 	Reason  string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	Ticket  string `protobuf:"bytes,5,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	// Gates to waive, by name; needs a reason.
-	Waive         []string `protobuf:"bytes,6,rep,name=waive,proto3" json:"waive,omitempty"`
+	Waive []string `protobuf:"bytes,6,rep,name=waive,proto3" json:"waive,omitempty"`
+	// How long it may wait for the gate complete. Left out: the longest ttl and a margin. The call lasts as long.
+	Wait          *durationpb.Duration `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FlipRequest) Reset() {
 	*x = FlipRequest{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[7]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -565,7 +899,7 @@ func (x *FlipRequest) String() string {
 func (*FlipRequest) ProtoMessage() {}
 
 func (x *FlipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[7]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -578,7 +912,7 @@ func (x *FlipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlipRequest.ProtoReflect.Descriptor instead.
 func (*FlipRequest) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FlipRequest) GetPod() string {
@@ -623,24 +957,41 @@ func (x *FlipRequest) GetWaive() []string {
 	return nil
 }
 
+func (x *FlipRequest) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
 type FlipResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Pod   string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
-	Steps []*FlipStep            `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
-	// Every gate of every step passes, or is waived.
-	Ready *bool `protobuf:"varint,3,opt,name=ready,proto3,oneof" json:"ready,omitempty"`
-	// The pod is in the stage that was asked for.
-	Done *bool `protobuf:"varint,4,opt,name=done,proto3,oneof" json:"done,omitempty"`
-	// The pod's epoch and stage afterwards.
-	Epoch         *uint64 `protobuf:"varint,5,opt,name=epoch,proto3,oneof" json:"epoch,omitempty"`
-	Stage         string  `protobuf:"bytes,6,opt,name=stage,proto3" json:"stage,omitempty"`
+	// In which stage it found the pod, and which one was asked for.
+	From string `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	To   string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	// In which stage the pod is now, and its epoch.
+	Stage string  `protobuf:"bytes,4,opt,name=stage,proto3" json:"stage,omitempty"`
+	Epoch *uint64 `protobuf:"varint,5,opt,name=epoch,proto3,oneof" json:"epoch,omitempty"`
+	// Planned, or made; none: the pod is there.
+	Steps []*FlipStep `protobuf:"bytes,6,rep,name=steps,proto3" json:"steps,omitempty"`
+	// Nothing stands against it: every gate passes, is waived, or is waited for.
+	Ready *bool `protobuf:"varint,7,opt,name=ready,proto3,oneof" json:"ready,omitempty"`
+	// The steps were made.
+	Done *bool `protobuf:"varint,8,opt,name=done,proto3,oneof" json:"done,omitempty"`
+	// What an earlier, interrupted change left to be done first.
+	Unfinished []string `protobuf:"bytes,9,rep,name=unfinished,proto3" json:"unfinished,omitempty"`
+	// Why it cannot be done, whatever the gates say.
+	Refused []string `protobuf:"bytes,10,rep,name=refused,proto3" json:"refused,omitempty"`
+	// What a person should know.
+	Notes         []string `protobuf:"bytes,11,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FlipResponse) Reset() {
 	*x = FlipResponse{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[8]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -652,7 +1003,7 @@ func (x *FlipResponse) String() string {
 func (*FlipResponse) ProtoMessage() {}
 
 func (x *FlipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[8]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -665,7 +1016,7 @@ func (x *FlipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlipResponse.ProtoReflect.Descriptor instead.
 func (*FlipResponse) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FlipResponse) GetPod() string {
@@ -673,6 +1024,34 @@ func (x *FlipResponse) GetPod() string {
 		return x.Pod
 	}
 	return ""
+}
+
+func (x *FlipResponse) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *FlipResponse) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *FlipResponse) GetStage() string {
+	if x != nil {
+		return x.Stage
+	}
+	return ""
+}
+
+func (x *FlipResponse) GetEpoch() uint64 {
+	if x != nil && x.Epoch != nil {
+		return *x.Epoch
+	}
+	return 0
 }
 
 func (x *FlipResponse) GetSteps() []*FlipStep {
@@ -696,37 +1075,49 @@ func (x *FlipResponse) GetDone() bool {
 	return false
 }
 
-func (x *FlipResponse) GetEpoch() uint64 {
-	if x != nil && x.Epoch != nil {
-		return *x.Epoch
-	}
-	return 0
-}
-
-func (x *FlipResponse) GetStage() string {
+func (x *FlipResponse) GetUnfinished() []string {
 	if x != nil {
-		return x.Stage
+		return x.Unfinished
 	}
-	return ""
+	return nil
 }
 
-// FlipStep is one move of a flip.
+func (x *FlipResponse) GetRefused() []string {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+func (x *FlipResponse) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
+// FlipStep is one move of a flip. What follows does is there once it was made.
 type FlipStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	From  string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
 	To    string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	Gates []*Gate                `protobuf:"bytes,3,rep,name=gates,proto3" json:"gates,omitempty"`
-	// It was carried out.
-	Done *bool `protobuf:"varint,4,opt,name=done,proto3,oneof" json:"done,omitempty"`
-	// What a person should know of it.
-	Notes         []string `protobuf:"bytes,5,rep,name=notes,proto3" json:"notes,omitempty"`
+	// What it changes, in words.
+	Does     []string  `protobuf:"bytes,4,rep,name=does,proto3" json:"does,omitempty"`
+	Epoch    *uint64   `protobuf:"varint,5,opt,name=epoch,proto3,oneof" json:"epoch,omitempty"`
+	Waived   []string  `protobuf:"bytes,6,rep,name=waived,proto3" json:"waived,omitempty"`
+	Replicas *Replicas `protobuf:"bytes,7,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	// Routers that have acknowledged it, of those that there are; laggards have not.
+	Acks          *int32   `protobuf:"varint,8,opt,name=acks,proto3,oneof" json:"acks,omitempty"`
+	Routers       *int32   `protobuf:"varint,9,opt,name=routers,proto3,oneof" json:"routers,omitempty"`
+	Laggards      []string `protobuf:"bytes,10,rep,name=laggards,proto3" json:"laggards,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FlipStep) Reset() {
 	*x = FlipStep{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[9]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -738,7 +1129,7 @@ func (x *FlipStep) String() string {
 func (*FlipStep) ProtoMessage() {}
 
 func (x *FlipStep) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[9]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -751,7 +1142,7 @@ func (x *FlipStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlipStep.ProtoReflect.Descriptor instead.
 func (*FlipStep) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FlipStep) GetFrom() string {
@@ -775,16 +1166,51 @@ func (x *FlipStep) GetGates() []*Gate {
 	return nil
 }
 
-func (x *FlipStep) GetDone() bool {
-	if x != nil && x.Done != nil {
-		return *x.Done
+func (x *FlipStep) GetDoes() []string {
+	if x != nil {
+		return x.Does
 	}
-	return false
+	return nil
 }
 
-func (x *FlipStep) GetNotes() []string {
+func (x *FlipStep) GetEpoch() uint64 {
+	if x != nil && x.Epoch != nil {
+		return *x.Epoch
+	}
+	return 0
+}
+
+func (x *FlipStep) GetWaived() []string {
 	if x != nil {
-		return x.Notes
+		return x.Waived
+	}
+	return nil
+}
+
+func (x *FlipStep) GetReplicas() *Replicas {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+func (x *FlipStep) GetAcks() int32 {
+	if x != nil && x.Acks != nil {
+		return *x.Acks
+	}
+	return 0
+}
+
+func (x *FlipStep) GetRouters() int32 {
+	if x != nil && x.Routers != nil {
+		return *x.Routers
+	}
+	return 0
+}
+
+func (x *FlipStep) GetLaggards() []string {
+	if x != nil {
+		return x.Laggards
 	}
 	return nil
 }
@@ -803,7 +1229,7 @@ type KillRequest struct {
 
 func (x *KillRequest) Reset() {
 	*x = KillRequest{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[10]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -815,7 +1241,7 @@ func (x *KillRequest) String() string {
 func (*KillRequest) ProtoMessage() {}
 
 func (x *KillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[10]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -828,7 +1254,7 @@ func (x *KillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillRequest.ProtoReflect.Descriptor instead.
 func (*KillRequest) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *KillRequest) GetPod() string {
@@ -868,7 +1294,7 @@ type KillResponse struct {
 
 func (x *KillResponse) Reset() {
 	*x = KillResponse{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[11]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +1306,7 @@ func (x *KillResponse) String() string {
 func (*KillResponse) ProtoMessage() {}
 
 func (x *KillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[11]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +1319,7 @@ func (x *KillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResponse.ProtoReflect.Descriptor instead.
 func (*KillResponse) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *KillResponse) GetKills() []*PodKill {
@@ -911,20 +1337,30 @@ type PodKill struct {
 	Error string  `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
 	Epoch *uint64 `protobuf:"varint,3,opt,name=epoch,proto3,oneof" json:"epoch,omitempty"`
 	Stage string  `protobuf:"bytes,4,opt,name=stage,proto3" json:"stage,omitempty"`
+	// The stage in which it found the pod.
+	Before string `protobuf:"bytes,5,opt,name=before,proto3" json:"before,omitempty"`
+	// It was killed before: nothing was changed.
+	Already *bool `protobuf:"varint,6,opt,name=already,proto3,oneof" json:"already,omitempty"`
 	// Routers that have acknowledged the epoch, of those that there are; laggards have not.
-	Acks     *int32   `protobuf:"varint,5,opt,name=acks,proto3,oneof" json:"acks,omitempty"`
-	Routers  *int32   `protobuf:"varint,6,opt,name=routers,proto3,oneof" json:"routers,omitempty"`
-	Laggards []string `protobuf:"bytes,7,rep,name=laggards,proto3" json:"laggards,omitempty"`
-	// Left out: MySQL did not answer in time.
-	Debt          *Debt    `protobuf:"bytes,8,opt,name=debt,proto3" json:"debt,omitempty"`
-	TookMs        *float64 `protobuf:"fixed64,9,opt,name=took_ms,json=tookMs,proto3,oneof" json:"took_ms,omitempty"`
+	Acks     *int32   `protobuf:"varint,7,opt,name=acks,proto3,oneof" json:"acks,omitempty"`
+	Routers  *int32   `protobuf:"varint,8,opt,name=routers,proto3,oneof" json:"routers,omitempty"`
+	Laggards []string `protobuf:"bytes,9,rep,name=laggards,proto3" json:"laggards,omitempty"`
+	// What Redis lacks of what MySQL has promised; left out: MySQL did not answer in time.
+	Debt  *Debt  `protobuf:"bytes,10,opt,name=debt,proto3" json:"debt,omitempty"`
+	Marks *int64 `protobuf:"varint,11,opt,name=marks,proto3,oneof" json:"marks,omitempty"`
+	// Until the kill stood, and until every router had acknowledged it.
+	TookMs  *float64 `protobuf:"fixed64,12,opt,name=took_ms,json=tookMs,proto3,oneof" json:"took_ms,omitempty"`
+	AckedMs *float64 `protobuf:"fixed64,13,opt,name=acked_ms,json=ackedMs,proto3,oneof" json:"acked_ms,omitempty"`
+	// MySQL's fence carries the epoch; if not, the next write of a router raises it.
+	Mysql         *bool     `protobuf:"varint,14,opt,name=mysql,proto3,oneof" json:"mysql,omitempty"`
+	Replicas      *Replicas `protobuf:"bytes,15,opt,name=replicas,proto3" json:"replicas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PodKill) Reset() {
 	*x = PodKill{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[12]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1372,7 @@ func (x *PodKill) String() string {
 func (*PodKill) ProtoMessage() {}
 
 func (x *PodKill) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[12]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1385,7 @@ func (x *PodKill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodKill.ProtoReflect.Descriptor instead.
 func (*PodKill) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PodKill) GetPod() string {
@@ -980,6 +1416,20 @@ func (x *PodKill) GetStage() string {
 	return ""
 }
 
+func (x *PodKill) GetBefore() string {
+	if x != nil {
+		return x.Before
+	}
+	return ""
+}
+
+func (x *PodKill) GetAlready() bool {
+	if x != nil && x.Already != nil {
+		return *x.Already
+	}
+	return false
+}
+
 func (x *PodKill) GetAcks() int32 {
 	if x != nil && x.Acks != nil {
 		return *x.Acks
@@ -1008,11 +1458,39 @@ func (x *PodKill) GetDebt() *Debt {
 	return nil
 }
 
+func (x *PodKill) GetMarks() int64 {
+	if x != nil && x.Marks != nil {
+		return *x.Marks
+	}
+	return 0
+}
+
 func (x *PodKill) GetTookMs() float64 {
 	if x != nil && x.TookMs != nil {
 		return *x.TookMs
 	}
 	return 0
+}
+
+func (x *PodKill) GetAckedMs() float64 {
+	if x != nil && x.AckedMs != nil {
+		return *x.AckedMs
+	}
+	return 0
+}
+
+func (x *PodKill) GetMysql() bool {
+	if x != nil && x.Mysql != nil {
+		return *x.Mysql
+	}
+	return false
+}
+
+func (x *PodKill) GetReplicas() *Replicas {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
 }
 
 type RearmRequest struct {
@@ -1030,7 +1508,7 @@ type RearmRequest struct {
 
 func (x *RearmRequest) Reset() {
 	*x = RearmRequest{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[13]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1042,7 +1520,7 @@ func (x *RearmRequest) String() string {
 func (*RearmRequest) ProtoMessage() {}
 
 func (x *RearmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[13]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1055,7 +1533,7 @@ func (x *RearmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RearmRequest.ProtoReflect.Descriptor instead.
 func (*RearmRequest) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RearmRequest) GetPod() string {
@@ -1096,19 +1574,23 @@ func (x *RearmRequest) GetWaive() []string {
 type RearmResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Pod   string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
-	Gates []*Gate                `protobuf:"bytes,2,rep,name=gates,proto3" json:"gates,omitempty"`
-	Ready *bool                  `protobuf:"varint,3,opt,name=ready,proto3,oneof" json:"ready,omitempty"`
-	// The latch is gone.
-	Done          *bool   `protobuf:"varint,4,opt,name=done,proto3,oneof" json:"done,omitempty"`
-	Epoch         *uint64 `protobuf:"varint,5,opt,name=epoch,proto3,oneof" json:"epoch,omitempty"`
-	Stage         string  `protobuf:"bytes,6,opt,name=stage,proto3" json:"stage,omitempty"`
+	Epoch *uint64                `protobuf:"varint,2,opt,name=epoch,proto3,oneof" json:"epoch,omitempty"`
+	Stage string                 `protobuf:"bytes,3,opt,name=stage,proto3" json:"stage,omitempty"`
+	// It is still killed, and why.
+	Killed *bool   `protobuf:"varint,4,opt,name=killed,proto3,oneof" json:"killed,omitempty"`
+	Latch  string  `protobuf:"bytes,5,opt,name=latch,proto3" json:"latch,omitempty"`
+	Gates  []*Gate `protobuf:"bytes,6,rep,name=gates,proto3" json:"gates,omitempty"`
+	// Every gate passes or is waived.
+	Ready *bool `protobuf:"varint,7,opt,name=ready,proto3,oneof" json:"ready,omitempty"`
+	// It was carried out.
+	Done          *bool `protobuf:"varint,8,opt,name=done,proto3,oneof" json:"done,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RearmResponse) Reset() {
 	*x = RearmResponse{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[14]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1120,7 +1602,7 @@ func (x *RearmResponse) String() string {
 func (*RearmResponse) ProtoMessage() {}
 
 func (x *RearmResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[14]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1133,12 +1615,40 @@ func (x *RearmResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RearmResponse.ProtoReflect.Descriptor instead.
 func (*RearmResponse) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RearmResponse) GetPod() string {
 	if x != nil {
 		return x.Pod
+	}
+	return ""
+}
+
+func (x *RearmResponse) GetEpoch() uint64 {
+	if x != nil && x.Epoch != nil {
+		return *x.Epoch
+	}
+	return 0
+}
+
+func (x *RearmResponse) GetStage() string {
+	if x != nil {
+		return x.Stage
+	}
+	return ""
+}
+
+func (x *RearmResponse) GetKilled() bool {
+	if x != nil && x.Killed != nil {
+		return *x.Killed
+	}
+	return false
+}
+
+func (x *RearmResponse) GetLatch() string {
+	if x != nil {
+		return x.Latch
 	}
 	return ""
 }
@@ -1164,20 +1674,6 @@ func (x *RearmResponse) GetDone() bool {
 	return false
 }
 
-func (x *RearmResponse) GetEpoch() uint64 {
-	if x != nil && x.Epoch != nil {
-		return *x.Epoch
-	}
-	return 0
-}
-
-func (x *RearmResponse) GetStage() string {
-	if x != nil {
-		return x.Stage
-	}
-	return ""
-}
-
 type DrillRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
@@ -1189,7 +1685,7 @@ type DrillRequest struct {
 
 func (x *DrillRequest) Reset() {
 	*x = DrillRequest{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[15]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1697,7 @@ func (x *DrillRequest) String() string {
 func (*DrillRequest) ProtoMessage() {}
 
 func (x *DrillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[15]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1710,7 @@ func (x *DrillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrillRequest.ProtoReflect.Descriptor instead.
 func (*DrillRequest) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DrillRequest) GetPod() string {
@@ -1240,20 +1736,29 @@ func (x *DrillRequest) GetTicket() string {
 
 type DrillResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Kill  *PodKill               `protobuf:"bytes,1,opt,name=kill,proto3" json:"kill,omitempty"`
-	// The epoch and the stage after the rearm.
-	Epoch *uint64 `protobuf:"varint,2,opt,name=epoch,proto3,oneof" json:"epoch,omitempty"`
-	Stage string  `protobuf:"bytes,3,opt,name=stage,proto3" json:"stage,omitempty"`
-	// The drill did what it is for: every router acknowledged, and nothing was lost.
-	Passed        *bool    `protobuf:"varint,4,opt,name=passed,proto3,oneof" json:"passed,omitempty"`
-	Notes         []string `protobuf:"bytes,5,rep,name=notes,proto3" json:"notes,omitempty"`
+	Pod   string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	// The stage before, and now.
+	Before string `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
+	Stage  string `protobuf:"bytes,3,opt,name=stage,proto3" json:"stage,omitempty"`
+	// The kill's, and the rearm's.
+	KillEpoch *uint64 `protobuf:"varint,4,opt,name=kill_epoch,json=killEpoch,proto3,oneof" json:"kill_epoch,omitempty"`
+	Epoch     *uint64 `protobuf:"varint,5,opt,name=epoch,proto3,oneof" json:"epoch,omitempty"`
+	Acks      *int32  `protobuf:"varint,6,opt,name=acks,proto3,oneof" json:"acks,omitempty"`
+	Routers   *int32  `protobuf:"varint,7,opt,name=routers,proto3,oneof" json:"routers,omitempty"`
+	// Routers that had not acknowledged the kill within the bound.
+	Laggards []string `protobuf:"bytes,8,rep,name=laggards,proto3" json:"laggards,omitempty"`
+	// Until the kill stood; until the last router had acknowledged it; from the kill to the rearm.
+	KillMs        *float64 `protobuf:"fixed64,9,opt,name=kill_ms,json=killMs,proto3,oneof" json:"kill_ms,omitempty"`
+	AckedMs       *float64 `protobuf:"fixed64,10,opt,name=acked_ms,json=ackedMs,proto3,oneof" json:"acked_ms,omitempty"`
+	RearmMs       *float64 `protobuf:"fixed64,11,opt,name=rearm_ms,json=rearmMs,proto3,oneof" json:"rearm_ms,omitempty"`
+	Notes         []string `protobuf:"bytes,12,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DrillResponse) Reset() {
 	*x = DrillResponse{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[16]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1770,7 @@ func (x *DrillResponse) String() string {
 func (*DrillResponse) ProtoMessage() {}
 
 func (x *DrillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[16]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,21 +1783,21 @@ func (x *DrillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrillResponse.ProtoReflect.Descriptor instead.
 func (*DrillResponse) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
-func (x *DrillResponse) GetKill() *PodKill {
+func (x *DrillResponse) GetPod() string {
 	if x != nil {
-		return x.Kill
+		return x.Pod
 	}
-	return nil
+	return ""
 }
 
-func (x *DrillResponse) GetEpoch() uint64 {
-	if x != nil && x.Epoch != nil {
-		return *x.Epoch
+func (x *DrillResponse) GetBefore() string {
+	if x != nil {
+		return x.Before
 	}
-	return 0
+	return ""
 }
 
 func (x *DrillResponse) GetStage() string {
@@ -1302,11 +1807,60 @@ func (x *DrillResponse) GetStage() string {
 	return ""
 }
 
-func (x *DrillResponse) GetPassed() bool {
-	if x != nil && x.Passed != nil {
-		return *x.Passed
+func (x *DrillResponse) GetKillEpoch() uint64 {
+	if x != nil && x.KillEpoch != nil {
+		return *x.KillEpoch
 	}
-	return false
+	return 0
+}
+
+func (x *DrillResponse) GetEpoch() uint64 {
+	if x != nil && x.Epoch != nil {
+		return *x.Epoch
+	}
+	return 0
+}
+
+func (x *DrillResponse) GetAcks() int32 {
+	if x != nil && x.Acks != nil {
+		return *x.Acks
+	}
+	return 0
+}
+
+func (x *DrillResponse) GetRouters() int32 {
+	if x != nil && x.Routers != nil {
+		return *x.Routers
+	}
+	return 0
+}
+
+func (x *DrillResponse) GetLaggards() []string {
+	if x != nil {
+		return x.Laggards
+	}
+	return nil
+}
+
+func (x *DrillResponse) GetKillMs() float64 {
+	if x != nil && x.KillMs != nil {
+		return *x.KillMs
+	}
+	return 0
+}
+
+func (x *DrillResponse) GetAckedMs() float64 {
+	if x != nil && x.AckedMs != nil {
+		return *x.AckedMs
+	}
+	return 0
+}
+
+func (x *DrillResponse) GetRearmMs() float64 {
+	if x != nil && x.RearmMs != nil {
+		return *x.RearmMs
+	}
+	return 0
 }
 
 func (x *DrillResponse) GetNotes() []string {
@@ -1329,7 +1883,7 @@ type FreezeRequest struct {
 
 func (x *FreezeRequest) Reset() {
 	*x = FreezeRequest{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[17]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1895,7 @@ func (x *FreezeRequest) String() string {
 func (*FreezeRequest) ProtoMessage() {}
 
 func (x *FreezeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[17]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1908,7 @@ func (x *FreezeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreezeRequest.ProtoReflect.Descriptor instead.
 func (*FreezeRequest) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FreezeRequest) GetPod() string {
@@ -1394,7 +1948,7 @@ type FreezeResponse struct {
 
 func (x *FreezeResponse) Reset() {
 	*x = FreezeResponse{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[18]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1406,7 +1960,7 @@ func (x *FreezeResponse) String() string {
 func (*FreezeResponse) ProtoMessage() {}
 
 func (x *FreezeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[18]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1419,7 +1973,7 @@ func (x *FreezeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreezeResponse.ProtoReflect.Descriptor instead.
 func (*FreezeResponse) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FreezeResponse) GetBrake() *Brake {
@@ -1442,7 +1996,7 @@ type UnfreezeRequest struct {
 
 func (x *UnfreezeRequest) Reset() {
 	*x = UnfreezeRequest{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[19]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +2008,7 @@ func (x *UnfreezeRequest) String() string {
 func (*UnfreezeRequest) ProtoMessage() {}
 
 func (x *UnfreezeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[19]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +2021,7 @@ func (x *UnfreezeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnfreezeRequest.ProtoReflect.Descriptor instead.
 func (*UnfreezeRequest) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UnfreezeRequest) GetPod() string {
@@ -1507,7 +2061,7 @@ type UnfreezeResponse struct {
 
 func (x *UnfreezeResponse) Reset() {
 	*x = UnfreezeResponse{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[20]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +2073,7 @@ func (x *UnfreezeResponse) String() string {
 func (*UnfreezeResponse) ProtoMessage() {}
 
 func (x *UnfreezeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[20]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +2086,7 @@ func (x *UnfreezeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnfreezeResponse.ProtoReflect.Descriptor instead.
 func (*UnfreezeResponse) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *UnfreezeResponse) GetBrake() *Brake {
@@ -1542,21 +2096,23 @@ func (x *UnfreezeResponse) GetBrake() *Brake {
 	return nil
 }
 
-// Brake says which stores a freeze or its end has reached. To freeze, either is enough; to unfreeze, both are needed.
+// Brake says which stores a freeze or its end has reached.
 type Brake struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Pod   string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
-	Redis *bool                  `protobuf:"varint,2,opt,name=redis,proto3,oneof" json:"redis,omitempty"`
-	Mysql *bool                  `protobuf:"varint,3,opt,name=mysql,proto3,oneof" json:"mysql,omitempty"`
-	// Why a store was not reached.
-	Notes         []string `protobuf:"bytes,4,rep,name=notes,proto3" json:"notes,omitempty"`
+	// As SHOP:ITEM:GROUP; empty: the pod.
+	Bucket string `protobuf:"bytes,2,opt,name=bucket,proto3" json:"bucket,omitempty"`
+	Frozen *bool  `protobuf:"varint,3,opt,name=frozen,proto3,oneof" json:"frozen,omitempty"`
+	// redis, mysql.
+	Reached       []string       `protobuf:"bytes,4,rep,name=reached,proto3" json:"reached,omitempty"`
+	Missed        []*MissedStore `protobuf:"bytes,5,rep,name=missed,proto3" json:"missed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Brake) Reset() {
 	*x = Brake{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[21]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1568,7 +2124,7 @@ func (x *Brake) String() string {
 func (*Brake) ProtoMessage() {}
 
 func (x *Brake) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[21]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1581,7 +2137,7 @@ func (x *Brake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Brake.ProtoReflect.Descriptor instead.
 func (*Brake) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Brake) GetPod() string {
@@ -1591,25 +2147,85 @@ func (x *Brake) GetPod() string {
 	return ""
 }
 
-func (x *Brake) GetRedis() bool {
-	if x != nil && x.Redis != nil {
-		return *x.Redis
-	}
-	return false
-}
-
-func (x *Brake) GetMysql() bool {
-	if x != nil && x.Mysql != nil {
-		return *x.Mysql
-	}
-	return false
-}
-
-func (x *Brake) GetNotes() []string {
+func (x *Brake) GetBucket() string {
 	if x != nil {
-		return x.Notes
+		return x.Bucket
+	}
+	return ""
+}
+
+func (x *Brake) GetFrozen() bool {
+	if x != nil && x.Frozen != nil {
+		return *x.Frozen
+	}
+	return false
+}
+
+func (x *Brake) GetReached() []string {
+	if x != nil {
+		return x.Reached
 	}
 	return nil
+}
+
+func (x *Brake) GetMissed() []*MissedStore {
+	if x != nil {
+		return x.Missed
+	}
+	return nil
+}
+
+// MissedStore is a store that did not take a change.
+type MissedStore struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Store         string                 `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MissedStore) Reset() {
+	*x = MissedStore{}
+	mi := &file_twinhold_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MissedStore) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MissedStore) ProtoMessage() {}
+
+func (x *MissedStore) ProtoReflect() protoreflect.Message {
+	mi := &file_twinhold_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MissedStore.ProtoReflect.Descriptor instead.
+func (*MissedStore) Descriptor() ([]byte, []int) {
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *MissedStore) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *MissedStore) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
 }
 
 type AuditRequest struct {
@@ -1622,7 +2238,7 @@ type AuditRequest struct {
 
 func (x *AuditRequest) Reset() {
 	*x = AuditRequest{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[22]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1634,7 +2250,7 @@ func (x *AuditRequest) String() string {
 func (*AuditRequest) ProtoMessage() {}
 
 func (x *AuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[22]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1647,7 +2263,7 @@ func (x *AuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
 func (*AuditRequest) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AuditRequest) GetPod() string {
@@ -1668,7 +2284,7 @@ type AuditResponse struct {
 
 func (x *AuditResponse) Reset() {
 	*x = AuditResponse{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[23]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +2296,7 @@ func (x *AuditResponse) String() string {
 func (*AuditResponse) ProtoMessage() {}
 
 func (x *AuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[23]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +2309,7 @@ func (x *AuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditResponse.ProtoReflect.Descriptor instead.
 func (*AuditResponse) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AuditResponse) GetRecords() []*AuditRecord {
@@ -1735,7 +2351,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_twinhold_v1_admin_proto_msgTypes[24]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +2363,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_twinhold_v1_admin_proto_msgTypes[24]
+	mi := &file_twinhold_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +2376,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_twinhold_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AuditRecord) GetAt() *timestamppb.Timestamp {
@@ -1865,11 +2481,11 @@ var File_twinhold_v1_admin_proto protoreflect.FileDescriptor
 
 const file_twinhold_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x17twinhold/v1/admin.proto\x12\vtwinhold.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"!\n" +
+	"\x17twinhold/v1/admin.proto\x12\vtwinhold.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"!\n" +
 	"\rStatusRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\"<\n" +
 	"\x0eStatusResponse\x12*\n" +
-	"\x04pods\x18\x01 \x03(\v2\x16.twinhold.v1.PodStatusR\x04pods\"\x8a\x04\n" +
+	"\x04pods\x18\x01 \x03(\v2\x16.twinhold.v1.PodStatusR\x04pods\"\xf9\x06\n" +
 	"\tPodStatus\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x14\n" +
 	"\x05stage\x18\x02 \x01(\tR\x05stage\x12\x19\n" +
@@ -1877,20 +2493,39 @@ const file_twinhold_v1_admin_proto_rawDesc = "" +
 	"\x05truth\x18\x04 \x01(\tR\x05truth\x12\x1b\n" +
 	"\x06killed\x18\x05 \x01(\bH\x01R\x06killed\x88\x01\x01\x12\x14\n" +
 	"\x05latch\x18\x06 \x01(\tR\x05latch\x12\x1b\n" +
-	"\x06frozen\x18\a \x01(\bH\x02R\x06frozen\x88\x01\x01\x12:\n" +
-	"\x0efrozen_buckets\x18\b \x03(\v2\x13.twinhold.v1.BucketR\rfrozenBuckets\x12%\n" +
+	"\x06frozen\x18\a \x01(\bH\x02R\x06frozen\x88\x01\x01\x12%\n" +
+	"\x0efrozen_buckets\x18\b \x03(\tR\rfrozenBuckets\x12%\n" +
 	"\x04debt\x18\t \x01(\v2\x11.twinhold.v1.DebtR\x04debt\x12(\n" +
 	"\rview_complete\x18\n" +
 	" \x01(\bH\x03R\fviewComplete\x88\x01\x01\x12\x19\n" +
 	"\x05queue\x18\v \x01(\x03H\x04R\x05queue\x88\x01\x01\x12\x18\n" +
 	"\abreaker\x18\f \x01(\tR\abreaker\x123\n" +
 	"\arouters\x18\r \x03(\v2\x19.twinhold.v1.RouterStatusR\arouters\x12!\n" +
-	"\fheld_because\x18\x0e \x03(\tR\vheldBecauseB\b\n" +
+	"\fheld_because\x18\x0e \x03(\tR\vheldBecause\x12\x1a\n" +
+	"\blaggards\x18\x0f \x03(\tR\blaggards\x12\x1a\n" +
+	"\bdeclared\x18\x10 \x01(\tR\bdeclared\x12\x1b\n" +
+	"\tmax_stage\x18\x11 \x01(\tR\bmaxStage\x12\x1d\n" +
+	"\asuspect\x18\x12 \x01(\bH\x05R\asuspect\x88\x01\x01\x12%\n" +
+	"\vincarnation\x18\x13 \x01(\x04H\x06R\vincarnation\x88\x01\x01\x120\n" +
+	"\x11incarnation_epoch\x18\x14 \x01(\x04H\aR\x10incarnationEpoch\x88\x01\x01\x12\x19\n" +
+	"\x05marks\x18\x15 \x01(\x03H\bR\x05marks\x88\x01\x01\x12.\n" +
+	"\x05redis\x18\x16 \x01(\v2\x18.twinhold.v1.StoreStatusR\x05redis\x12.\n" +
+	"\x05mysql\x18\x17 \x01(\v2\x18.twinhold.v1.StoreStatusR\x05mysqlB\b\n" +
 	"\x06_epochB\t\n" +
 	"\a_killedB\t\n" +
 	"\a_frozenB\x10\n" +
 	"\x0e_view_completeB\b\n" +
-	"\x06_queue\"U\n" +
+	"\x06_queueB\n" +
+	"\n" +
+	"\b_suspectB\x0e\n" +
+	"\f_incarnationB\x14\n" +
+	"\x12_incarnation_epochB\b\n" +
+	"\x06_marks\"^\n" +
+	"\vStoreStatus\x12\x19\n" +
+	"\x05epoch\x18\x01 \x01(\x04H\x00R\x05epoch\x88\x01\x01\x12\x14\n" +
+	"\x05stage\x18\x02 \x01(\tR\x05stage\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05errorB\b\n" +
+	"\x06_epoch\"U\n" +
 	"\x06Bucket\x12\x17\n" +
 	"\ashop_id\x18\x01 \x01(\x03R\x06shopId\x12\x17\n" +
 	"\aitem_id\x18\x02 \x01(\x03R\x06itemId\x12\x19\n" +
@@ -1901,96 +2536,172 @@ const file_twinhold_v1_admin_proto_rawDesc = "" +
 	"\vdrains_in_s\x18\x03 \x01(\x01H\x02R\tdrainsInS\x88\x01\x01B\x0f\n" +
 	"\r_reservationsB\b\n" +
 	"\x06_unitsB\x0e\n" +
-	"\f_drains_in_s\"\xaa\x01\n" +
+	"\f_drains_in_s\"\x94\x02\n" +
 	"\fRouterStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\x05epoch\x18\x02 \x01(\x04H\x00R\x05epoch\x88\x01\x01\x12\x14\n" +
 	"\x05stage\x18\x03 \x01(\tR\x05stage\x12!\n" +
 	"\n" +
 	"seen_s_ago\x18\x04 \x01(\x01H\x01R\bseenSAgo\x88\x01\x01\x12\x15\n" +
-	"\x03cut\x18\x05 \x01(\bH\x02R\x03cut\x88\x01\x01B\b\n" +
+	"\x03cut\x18\x05 \x01(\bH\x02R\x03cut\x88\x01\x01\x12\x19\n" +
+	"\x05queue\x18\x06 \x01(\x03H\x03R\x05queue\x88\x01\x01\x12\x18\n" +
+	"\abreaker\x18\a \x01(\tR\abreaker\x12\x1d\n" +
+	"\askipped\x18\b \x01(\x03H\x04R\askipped\x88\x01\x01B\b\n" +
 	"\x06_epochB\r\n" +
 	"\v_seen_s_agoB\x06\n" +
-	"\x04_cut\"J\n" +
+	"\x04_cutB\b\n" +
+	"\x06_queueB\n" +
+	"\n" +
+	"\b_skipped\"\xe5\x01\n" +
 	"\x04Gate\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06result\x18\x02 \x01(\tR\x06result\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x8f\x01\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\averdict\x18\x02 \x01(\tR\averdict\x12\x16\n" +
+	"\x06figure\x18\x03 \x01(\tR\x06figure\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1f\n" +
+	"\bwaivable\x18\x05 \x01(\bH\x00R\bwaivable\x88\x01\x01\x12\x1b\n" +
+	"\x06waived\x18\x06 \x01(\bH\x01R\x06waived\x88\x01\x01\x12\x1d\n" +
+	"\aawaited\x18\a \x01(\bH\x02R\aawaited\x88\x01\x01B\v\n" +
+	"\t_waivableB\t\n" +
+	"\a_waivedB\n" +
+	"\n" +
+	"\b_awaited\"\x88\x01\n" +
+	"\aRefusal\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x16\n" +
+	"\x06action\x18\x02 \x01(\tR\x06action\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04hint\x18\x04 \x01(\tR\x04hint\x12'\n" +
+	"\x05gates\x18\x05 \x03(\v2\x11.twinhold.v1.GateR\x05gates\"f\n" +
+	"\bReplicas\x12\x1d\n" +
+	"\areached\x18\x01 \x01(\x05H\x00R\areached\x88\x01\x01\x12!\n" +
+	"\tconnected\x18\x02 \x01(\x05H\x01R\tconnected\x88\x01\x01B\n" +
+	"\n" +
+	"\b_reachedB\f\n" +
+	"\n" +
+	"_connected\"\xbe\x01\n" +
 	"\vFlipRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x18\n" +
 	"\aexecute\x18\x03 \x01(\bR\aexecute\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06ticket\x18\x05 \x01(\tR\x06ticket\x12\x14\n" +
-	"\x05waive\x18\x06 \x03(\tR\x05waive\"\xcf\x01\n" +
+	"\x05waive\x18\x06 \x03(\tR\x05waive\x12-\n" +
+	"\x04wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xc3\x02\n" +
 	"\fFlipResponse\x12\x10\n" +
-	"\x03pod\x18\x01 \x01(\tR\x03pod\x12+\n" +
-	"\x05steps\x18\x02 \x03(\v2\x15.twinhold.v1.FlipStepR\x05steps\x12\x19\n" +
-	"\x05ready\x18\x03 \x01(\bH\x00R\x05ready\x88\x01\x01\x12\x17\n" +
-	"\x04done\x18\x04 \x01(\bH\x01R\x04done\x88\x01\x01\x12\x19\n" +
-	"\x05epoch\x18\x05 \x01(\x04H\x02R\x05epoch\x88\x01\x01\x12\x14\n" +
-	"\x05stage\x18\x06 \x01(\tR\x05stageB\b\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\x12\x14\n" +
+	"\x05stage\x18\x04 \x01(\tR\x05stage\x12\x19\n" +
+	"\x05epoch\x18\x05 \x01(\x04H\x00R\x05epoch\x88\x01\x01\x12+\n" +
+	"\x05steps\x18\x06 \x03(\v2\x15.twinhold.v1.FlipStepR\x05steps\x12\x19\n" +
+	"\x05ready\x18\a \x01(\bH\x01R\x05ready\x88\x01\x01\x12\x17\n" +
+	"\x04done\x18\b \x01(\bH\x02R\x04done\x88\x01\x01\x12\x1e\n" +
+	"\n" +
+	"unfinished\x18\t \x03(\tR\n" +
+	"unfinished\x12\x18\n" +
+	"\arefused\x18\n" +
+	" \x03(\tR\arefused\x12\x14\n" +
+	"\x05notes\x18\v \x03(\tR\x05notesB\b\n" +
+	"\x06_epochB\b\n" +
 	"\x06_readyB\a\n" +
-	"\x05_doneB\b\n" +
-	"\x06_epoch\"\x8f\x01\n" +
+	"\x05_done\"\xc4\x02\n" +
 	"\bFlipStep\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12'\n" +
-	"\x05gates\x18\x03 \x03(\v2\x11.twinhold.v1.GateR\x05gates\x12\x17\n" +
-	"\x04done\x18\x04 \x01(\bH\x00R\x04done\x88\x01\x01\x12\x14\n" +
-	"\x05notes\x18\x05 \x03(\tR\x05notesB\a\n" +
-	"\x05_done\"a\n" +
+	"\x05gates\x18\x03 \x03(\v2\x11.twinhold.v1.GateR\x05gates\x12\x12\n" +
+	"\x04does\x18\x04 \x03(\tR\x04does\x12\x19\n" +
+	"\x05epoch\x18\x05 \x01(\x04H\x00R\x05epoch\x88\x01\x01\x12\x16\n" +
+	"\x06waived\x18\x06 \x03(\tR\x06waived\x121\n" +
+	"\breplicas\x18\a \x01(\v2\x15.twinhold.v1.ReplicasR\breplicas\x12\x17\n" +
+	"\x04acks\x18\b \x01(\x05H\x01R\x04acks\x88\x01\x01\x12\x1d\n" +
+	"\arouters\x18\t \x01(\x05H\x02R\arouters\x88\x01\x01\x12\x1a\n" +
+	"\blaggards\x18\n" +
+	" \x03(\tR\blaggardsB\b\n" +
+	"\x06_epochB\a\n" +
+	"\x05_acksB\n" +
+	"\n" +
+	"\b_routers\"a\n" +
 	"\vKillRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x10\n" +
 	"\x03all\x18\x02 \x01(\bR\x03all\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06ticket\x18\x04 \x01(\tR\x06ticket\":\n" +
 	"\fKillResponse\x12*\n" +
-	"\x05kills\x18\x01 \x03(\v2\x14.twinhold.v1.PodKillR\x05kills\"\xa6\x02\n" +
+	"\x05kills\x18\x01 \x03(\v2\x14.twinhold.v1.PodKillR\x05kills\"\x93\x04\n" +
 	"\aPodKill\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x19\n" +
 	"\x05epoch\x18\x03 \x01(\x04H\x00R\x05epoch\x88\x01\x01\x12\x14\n" +
-	"\x05stage\x18\x04 \x01(\tR\x05stage\x12\x17\n" +
-	"\x04acks\x18\x05 \x01(\x05H\x01R\x04acks\x88\x01\x01\x12\x1d\n" +
-	"\arouters\x18\x06 \x01(\x05H\x02R\arouters\x88\x01\x01\x12\x1a\n" +
-	"\blaggards\x18\a \x03(\tR\blaggards\x12%\n" +
-	"\x04debt\x18\b \x01(\v2\x11.twinhold.v1.DebtR\x04debt\x12\x1c\n" +
-	"\atook_ms\x18\t \x01(\x01H\x03R\x06tookMs\x88\x01\x01B\b\n" +
-	"\x06_epochB\a\n" +
+	"\x05stage\x18\x04 \x01(\tR\x05stage\x12\x16\n" +
+	"\x06before\x18\x05 \x01(\tR\x06before\x12\x1d\n" +
+	"\aalready\x18\x06 \x01(\bH\x01R\aalready\x88\x01\x01\x12\x17\n" +
+	"\x04acks\x18\a \x01(\x05H\x02R\x04acks\x88\x01\x01\x12\x1d\n" +
+	"\arouters\x18\b \x01(\x05H\x03R\arouters\x88\x01\x01\x12\x1a\n" +
+	"\blaggards\x18\t \x03(\tR\blaggards\x12%\n" +
+	"\x04debt\x18\n" +
+	" \x01(\v2\x11.twinhold.v1.DebtR\x04debt\x12\x19\n" +
+	"\x05marks\x18\v \x01(\x03H\x04R\x05marks\x88\x01\x01\x12\x1c\n" +
+	"\atook_ms\x18\f \x01(\x01H\x05R\x06tookMs\x88\x01\x01\x12\x1e\n" +
+	"\backed_ms\x18\r \x01(\x01H\x06R\aackedMs\x88\x01\x01\x12\x19\n" +
+	"\x05mysql\x18\x0e \x01(\bH\aR\x05mysql\x88\x01\x01\x121\n" +
+	"\breplicas\x18\x0f \x01(\v2\x15.twinhold.v1.ReplicasR\breplicasB\b\n" +
+	"\x06_epochB\n" +
+	"\n" +
+	"\b_alreadyB\a\n" +
 	"\x05_acksB\n" +
 	"\n" +
-	"\b_routersB\n" +
+	"\b_routersB\b\n" +
+	"\x06_marksB\n" +
 	"\n" +
-	"\b_took_ms\"\x80\x01\n" +
+	"\b_took_msB\v\n" +
+	"\t_acked_msB\b\n" +
+	"\x06_mysql\"\x80\x01\n" +
 	"\fRearmRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x18\n" +
 	"\aexecute\x18\x02 \x01(\bR\aexecute\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06ticket\x18\x04 \x01(\tR\x06ticket\x12\x14\n" +
-	"\x05waive\x18\x05 \x03(\tR\x05waive\"\xcc\x01\n" +
+	"\x05waive\x18\x05 \x03(\tR\x05waive\"\x8a\x02\n" +
 	"\rRearmResponse\x12\x10\n" +
-	"\x03pod\x18\x01 \x01(\tR\x03pod\x12'\n" +
-	"\x05gates\x18\x02 \x03(\v2\x11.twinhold.v1.GateR\x05gates\x12\x19\n" +
-	"\x05ready\x18\x03 \x01(\bH\x00R\x05ready\x88\x01\x01\x12\x17\n" +
-	"\x04done\x18\x04 \x01(\bH\x01R\x04done\x88\x01\x01\x12\x19\n" +
-	"\x05epoch\x18\x05 \x01(\x04H\x02R\x05epoch\x88\x01\x01\x12\x14\n" +
-	"\x05stage\x18\x06 \x01(\tR\x05stageB\b\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x19\n" +
+	"\x05epoch\x18\x02 \x01(\x04H\x00R\x05epoch\x88\x01\x01\x12\x14\n" +
+	"\x05stage\x18\x03 \x01(\tR\x05stage\x12\x1b\n" +
+	"\x06killed\x18\x04 \x01(\bH\x01R\x06killed\x88\x01\x01\x12\x14\n" +
+	"\x05latch\x18\x05 \x01(\tR\x05latch\x12'\n" +
+	"\x05gates\x18\x06 \x03(\v2\x11.twinhold.v1.GateR\x05gates\x12\x19\n" +
+	"\x05ready\x18\a \x01(\bH\x02R\x05ready\x88\x01\x01\x12\x17\n" +
+	"\x04done\x18\b \x01(\bH\x03R\x04done\x88\x01\x01B\b\n" +
+	"\x06_epochB\t\n" +
+	"\a_killedB\b\n" +
 	"\x06_readyB\a\n" +
-	"\x05_doneB\b\n" +
-	"\x06_epoch\"P\n" +
+	"\x05_done\"P\n" +
 	"\fDrillRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06ticket\x18\x03 \x01(\tR\x06ticket\"\xb2\x01\n" +
-	"\rDrillResponse\x12(\n" +
-	"\x04kill\x18\x01 \x01(\v2\x14.twinhold.v1.PodKillR\x04kill\x12\x19\n" +
-	"\x05epoch\x18\x02 \x01(\x04H\x00R\x05epoch\x88\x01\x01\x12\x14\n" +
-	"\x05stage\x18\x03 \x01(\tR\x05stage\x12\x1b\n" +
-	"\x06passed\x18\x04 \x01(\bH\x01R\x06passed\x88\x01\x01\x12\x14\n" +
-	"\x05notes\x18\x05 \x03(\tR\x05notesB\b\n" +
-	"\x06_epochB\t\n" +
-	"\a_passed\"~\n" +
+	"\x06ticket\x18\x03 \x01(\tR\x06ticket\"\xaa\x03\n" +
+	"\rDrillResponse\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x16\n" +
+	"\x06before\x18\x02 \x01(\tR\x06before\x12\x14\n" +
+	"\x05stage\x18\x03 \x01(\tR\x05stage\x12\"\n" +
+	"\n" +
+	"kill_epoch\x18\x04 \x01(\x04H\x00R\tkillEpoch\x88\x01\x01\x12\x19\n" +
+	"\x05epoch\x18\x05 \x01(\x04H\x01R\x05epoch\x88\x01\x01\x12\x17\n" +
+	"\x04acks\x18\x06 \x01(\x05H\x02R\x04acks\x88\x01\x01\x12\x1d\n" +
+	"\arouters\x18\a \x01(\x05H\x03R\arouters\x88\x01\x01\x12\x1a\n" +
+	"\blaggards\x18\b \x03(\tR\blaggards\x12\x1c\n" +
+	"\akill_ms\x18\t \x01(\x01H\x04R\x06killMs\x88\x01\x01\x12\x1e\n" +
+	"\backed_ms\x18\n" +
+	" \x01(\x01H\x05R\aackedMs\x88\x01\x01\x12\x1e\n" +
+	"\brearm_ms\x18\v \x01(\x01H\x06R\arearmMs\x88\x01\x01\x12\x14\n" +
+	"\x05notes\x18\f \x03(\tR\x05notesB\r\n" +
+	"\v_kill_epochB\b\n" +
+	"\x06_epochB\a\n" +
+	"\x05_acksB\n" +
+	"\n" +
+	"\b_routersB\n" +
+	"\n" +
+	"\b_kill_msB\v\n" +
+	"\t_acked_msB\v\n" +
+	"\t_rearm_ms\"~\n" +
 	"\rFreezeRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12+\n" +
 	"\x06bucket\x18\x02 \x01(\v2\x13.twinhold.v1.BucketR\x06bucket\x12\x16\n" +
@@ -2004,14 +2715,17 @@ const file_twinhold_v1_admin_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06ticket\x18\x04 \x01(\tR\x06ticket\"<\n" +
 	"\x10UnfreezeResponse\x12(\n" +
-	"\x05brake\x18\x01 \x01(\v2\x12.twinhold.v1.BrakeR\x05brake\"y\n" +
+	"\x05brake\x18\x01 \x01(\v2\x12.twinhold.v1.BrakeR\x05brake\"\xa5\x01\n" +
 	"\x05Brake\x12\x10\n" +
-	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x19\n" +
-	"\x05redis\x18\x02 \x01(\bH\x00R\x05redis\x88\x01\x01\x12\x19\n" +
-	"\x05mysql\x18\x03 \x01(\bH\x01R\x05mysql\x88\x01\x01\x12\x14\n" +
-	"\x05notes\x18\x04 \x03(\tR\x05notesB\b\n" +
-	"\x06_redisB\b\n" +
-	"\x06_mysql\" \n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x16\n" +
+	"\x06bucket\x18\x02 \x01(\tR\x06bucket\x12\x1b\n" +
+	"\x06frozen\x18\x03 \x01(\bH\x00R\x06frozen\x88\x01\x01\x12\x18\n" +
+	"\areached\x18\x04 \x03(\tR\areached\x120\n" +
+	"\x06missed\x18\x05 \x03(\v2\x18.twinhold.v1.MissedStoreR\x06missedB\t\n" +
+	"\a_frozen\"9\n" +
+	"\vMissedStore\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x14\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\" \n" +
 	"\fAuditRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\"Y\n" +
 	"\rAuditResponse\x122\n" +
@@ -2059,74 +2773,84 @@ func file_twinhold_v1_admin_proto_rawDescGZIP() []byte {
 	return file_twinhold_v1_admin_proto_rawDescData
 }
 
-var file_twinhold_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_twinhold_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_twinhold_v1_admin_proto_goTypes = []any{
 	(*StatusRequest)(nil),         // 0: twinhold.v1.StatusRequest
 	(*StatusResponse)(nil),        // 1: twinhold.v1.StatusResponse
 	(*PodStatus)(nil),             // 2: twinhold.v1.PodStatus
-	(*Bucket)(nil),                // 3: twinhold.v1.Bucket
-	(*Debt)(nil),                  // 4: twinhold.v1.Debt
-	(*RouterStatus)(nil),          // 5: twinhold.v1.RouterStatus
-	(*Gate)(nil),                  // 6: twinhold.v1.Gate
-	(*FlipRequest)(nil),           // 7: twinhold.v1.FlipRequest
-	(*FlipResponse)(nil),          // 8: twinhold.v1.FlipResponse
-	(*FlipStep)(nil),              // 9: twinhold.v1.FlipStep
-	(*KillRequest)(nil),           // 10: twinhold.v1.KillRequest
-	(*KillResponse)(nil),          // 11: twinhold.v1.KillResponse
-	(*PodKill)(nil),               // 12: twinhold.v1.PodKill
-	(*RearmRequest)(nil),          // 13: twinhold.v1.RearmRequest
-	(*RearmResponse)(nil),         // 14: twinhold.v1.RearmResponse
-	(*DrillRequest)(nil),          // 15: twinhold.v1.DrillRequest
-	(*DrillResponse)(nil),         // 16: twinhold.v1.DrillResponse
-	(*FreezeRequest)(nil),         // 17: twinhold.v1.FreezeRequest
-	(*FreezeResponse)(nil),        // 18: twinhold.v1.FreezeResponse
-	(*UnfreezeRequest)(nil),       // 19: twinhold.v1.UnfreezeRequest
-	(*UnfreezeResponse)(nil),      // 20: twinhold.v1.UnfreezeResponse
-	(*Brake)(nil),                 // 21: twinhold.v1.Brake
-	(*AuditRequest)(nil),          // 22: twinhold.v1.AuditRequest
-	(*AuditResponse)(nil),         // 23: twinhold.v1.AuditResponse
-	(*AuditRecord)(nil),           // 24: twinhold.v1.AuditRecord
-	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(*StoreStatus)(nil),           // 3: twinhold.v1.StoreStatus
+	(*Bucket)(nil),                // 4: twinhold.v1.Bucket
+	(*Debt)(nil),                  // 5: twinhold.v1.Debt
+	(*RouterStatus)(nil),          // 6: twinhold.v1.RouterStatus
+	(*Gate)(nil),                  // 7: twinhold.v1.Gate
+	(*Refusal)(nil),               // 8: twinhold.v1.Refusal
+	(*Replicas)(nil),              // 9: twinhold.v1.Replicas
+	(*FlipRequest)(nil),           // 10: twinhold.v1.FlipRequest
+	(*FlipResponse)(nil),          // 11: twinhold.v1.FlipResponse
+	(*FlipStep)(nil),              // 12: twinhold.v1.FlipStep
+	(*KillRequest)(nil),           // 13: twinhold.v1.KillRequest
+	(*KillResponse)(nil),          // 14: twinhold.v1.KillResponse
+	(*PodKill)(nil),               // 15: twinhold.v1.PodKill
+	(*RearmRequest)(nil),          // 16: twinhold.v1.RearmRequest
+	(*RearmResponse)(nil),         // 17: twinhold.v1.RearmResponse
+	(*DrillRequest)(nil),          // 18: twinhold.v1.DrillRequest
+	(*DrillResponse)(nil),         // 19: twinhold.v1.DrillResponse
+	(*FreezeRequest)(nil),         // 20: twinhold.v1.FreezeRequest
+	(*FreezeResponse)(nil),        // 21: twinhold.v1.FreezeResponse
+	(*UnfreezeRequest)(nil),       // 22: twinhold.v1.UnfreezeRequest
+	(*UnfreezeResponse)(nil),      // 23: twinhold.v1.UnfreezeResponse
+	(*Brake)(nil),                 // 24: twinhold.v1.Brake
+	(*MissedStore)(nil),           // 25: twinhold.v1.MissedStore
+	(*AuditRequest)(nil),          // 26: twinhold.v1.AuditRequest
+	(*AuditResponse)(nil),         // 27: twinhold.v1.AuditResponse
+	(*AuditRecord)(nil),           // 28: twinhold.v1.AuditRecord
+	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
 }
 var file_twinhold_v1_admin_proto_depIdxs = []int32{
 	2,  // 0: twinhold.v1.StatusResponse.pods:type_name -> twinhold.v1.PodStatus
-	3,  // 1: twinhold.v1.PodStatus.frozen_buckets:type_name -> twinhold.v1.Bucket
-	4,  // 2: twinhold.v1.PodStatus.debt:type_name -> twinhold.v1.Debt
-	5,  // 3: twinhold.v1.PodStatus.routers:type_name -> twinhold.v1.RouterStatus
-	9,  // 4: twinhold.v1.FlipResponse.steps:type_name -> twinhold.v1.FlipStep
-	6,  // 5: twinhold.v1.FlipStep.gates:type_name -> twinhold.v1.Gate
-	12, // 6: twinhold.v1.KillResponse.kills:type_name -> twinhold.v1.PodKill
-	4,  // 7: twinhold.v1.PodKill.debt:type_name -> twinhold.v1.Debt
-	6,  // 8: twinhold.v1.RearmResponse.gates:type_name -> twinhold.v1.Gate
-	12, // 9: twinhold.v1.DrillResponse.kill:type_name -> twinhold.v1.PodKill
-	3,  // 10: twinhold.v1.FreezeRequest.bucket:type_name -> twinhold.v1.Bucket
-	21, // 11: twinhold.v1.FreezeResponse.brake:type_name -> twinhold.v1.Brake
-	3,  // 12: twinhold.v1.UnfreezeRequest.bucket:type_name -> twinhold.v1.Bucket
-	21, // 13: twinhold.v1.UnfreezeResponse.brake:type_name -> twinhold.v1.Brake
-	24, // 14: twinhold.v1.AuditResponse.records:type_name -> twinhold.v1.AuditRecord
-	25, // 15: twinhold.v1.AuditRecord.at:type_name -> google.protobuf.Timestamp
-	4,  // 16: twinhold.v1.AuditRecord.debt:type_name -> twinhold.v1.Debt
-	0,  // 17: twinhold.v1.AdminService.Status:input_type -> twinhold.v1.StatusRequest
-	7,  // 18: twinhold.v1.AdminService.Flip:input_type -> twinhold.v1.FlipRequest
-	10, // 19: twinhold.v1.AdminService.Kill:input_type -> twinhold.v1.KillRequest
-	13, // 20: twinhold.v1.AdminService.Rearm:input_type -> twinhold.v1.RearmRequest
-	15, // 21: twinhold.v1.AdminService.Drill:input_type -> twinhold.v1.DrillRequest
-	17, // 22: twinhold.v1.AdminService.Freeze:input_type -> twinhold.v1.FreezeRequest
-	19, // 23: twinhold.v1.AdminService.Unfreeze:input_type -> twinhold.v1.UnfreezeRequest
-	22, // 24: twinhold.v1.AdminService.Audit:input_type -> twinhold.v1.AuditRequest
-	1,  // 25: twinhold.v1.AdminService.Status:output_type -> twinhold.v1.StatusResponse
-	8,  // 26: twinhold.v1.AdminService.Flip:output_type -> twinhold.v1.FlipResponse
-	11, // 27: twinhold.v1.AdminService.Kill:output_type -> twinhold.v1.KillResponse
-	14, // 28: twinhold.v1.AdminService.Rearm:output_type -> twinhold.v1.RearmResponse
-	16, // 29: twinhold.v1.AdminService.Drill:output_type -> twinhold.v1.DrillResponse
-	18, // 30: twinhold.v1.AdminService.Freeze:output_type -> twinhold.v1.FreezeResponse
-	20, // 31: twinhold.v1.AdminService.Unfreeze:output_type -> twinhold.v1.UnfreezeResponse
-	23, // 32: twinhold.v1.AdminService.Audit:output_type -> twinhold.v1.AuditResponse
-	25, // [25:33] is the sub-list for method output_type
-	17, // [17:25] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	5,  // 1: twinhold.v1.PodStatus.debt:type_name -> twinhold.v1.Debt
+	6,  // 2: twinhold.v1.PodStatus.routers:type_name -> twinhold.v1.RouterStatus
+	3,  // 3: twinhold.v1.PodStatus.redis:type_name -> twinhold.v1.StoreStatus
+	3,  // 4: twinhold.v1.PodStatus.mysql:type_name -> twinhold.v1.StoreStatus
+	7,  // 5: twinhold.v1.Refusal.gates:type_name -> twinhold.v1.Gate
+	29, // 6: twinhold.v1.FlipRequest.wait:type_name -> google.protobuf.Duration
+	12, // 7: twinhold.v1.FlipResponse.steps:type_name -> twinhold.v1.FlipStep
+	7,  // 8: twinhold.v1.FlipStep.gates:type_name -> twinhold.v1.Gate
+	9,  // 9: twinhold.v1.FlipStep.replicas:type_name -> twinhold.v1.Replicas
+	15, // 10: twinhold.v1.KillResponse.kills:type_name -> twinhold.v1.PodKill
+	5,  // 11: twinhold.v1.PodKill.debt:type_name -> twinhold.v1.Debt
+	9,  // 12: twinhold.v1.PodKill.replicas:type_name -> twinhold.v1.Replicas
+	7,  // 13: twinhold.v1.RearmResponse.gates:type_name -> twinhold.v1.Gate
+	4,  // 14: twinhold.v1.FreezeRequest.bucket:type_name -> twinhold.v1.Bucket
+	24, // 15: twinhold.v1.FreezeResponse.brake:type_name -> twinhold.v1.Brake
+	4,  // 16: twinhold.v1.UnfreezeRequest.bucket:type_name -> twinhold.v1.Bucket
+	24, // 17: twinhold.v1.UnfreezeResponse.brake:type_name -> twinhold.v1.Brake
+	25, // 18: twinhold.v1.Brake.missed:type_name -> twinhold.v1.MissedStore
+	28, // 19: twinhold.v1.AuditResponse.records:type_name -> twinhold.v1.AuditRecord
+	30, // 20: twinhold.v1.AuditRecord.at:type_name -> google.protobuf.Timestamp
+	5,  // 21: twinhold.v1.AuditRecord.debt:type_name -> twinhold.v1.Debt
+	0,  // 22: twinhold.v1.AdminService.Status:input_type -> twinhold.v1.StatusRequest
+	10, // 23: twinhold.v1.AdminService.Flip:input_type -> twinhold.v1.FlipRequest
+	13, // 24: twinhold.v1.AdminService.Kill:input_type -> twinhold.v1.KillRequest
+	16, // 25: twinhold.v1.AdminService.Rearm:input_type -> twinhold.v1.RearmRequest
+	18, // 26: twinhold.v1.AdminService.Drill:input_type -> twinhold.v1.DrillRequest
+	20, // 27: twinhold.v1.AdminService.Freeze:input_type -> twinhold.v1.FreezeRequest
+	22, // 28: twinhold.v1.AdminService.Unfreeze:input_type -> twinhold.v1.UnfreezeRequest
+	26, // 29: twinhold.v1.AdminService.Audit:input_type -> twinhold.v1.AuditRequest
+	1,  // 30: twinhold.v1.AdminService.Status:output_type -> twinhold.v1.StatusResponse
+	11, // 31: twinhold.v1.AdminService.Flip:output_type -> twinhold.v1.FlipResponse
+	14, // 32: twinhold.v1.AdminService.Kill:output_type -> twinhold.v1.KillResponse
+	17, // 33: twinhold.v1.AdminService.Rearm:output_type -> twinhold.v1.RearmResponse
+	19, // 34: twinhold.v1.AdminService.Drill:output_type -> twinhold.v1.DrillResponse
+	21, // 35: twinhold.v1.AdminService.Freeze:output_type -> twinhold.v1.FreezeResponse
+	23, // 36: twinhold.v1.AdminService.Unfreeze:output_type -> twinhold.v1.UnfreezeResponse
+	27, // 37: twinhold.v1.AdminService.Audit:output_type -> twinhold.v1.AuditResponse
+	30, // [30:38] is the sub-list for method output_type
+	22, // [22:30] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_twinhold_v1_admin_proto_init() }
@@ -2135,22 +2859,25 @@ func file_twinhold_v1_admin_proto_init() {
 		return
 	}
 	file_twinhold_v1_admin_proto_msgTypes[2].OneofWrappers = []any{}
-	file_twinhold_v1_admin_proto_msgTypes[4].OneofWrappers = []any{}
+	file_twinhold_v1_admin_proto_msgTypes[3].OneofWrappers = []any{}
 	file_twinhold_v1_admin_proto_msgTypes[5].OneofWrappers = []any{}
-	file_twinhold_v1_admin_proto_msgTypes[8].OneofWrappers = []any{}
+	file_twinhold_v1_admin_proto_msgTypes[6].OneofWrappers = []any{}
+	file_twinhold_v1_admin_proto_msgTypes[7].OneofWrappers = []any{}
 	file_twinhold_v1_admin_proto_msgTypes[9].OneofWrappers = []any{}
+	file_twinhold_v1_admin_proto_msgTypes[11].OneofWrappers = []any{}
 	file_twinhold_v1_admin_proto_msgTypes[12].OneofWrappers = []any{}
-	file_twinhold_v1_admin_proto_msgTypes[14].OneofWrappers = []any{}
-	file_twinhold_v1_admin_proto_msgTypes[16].OneofWrappers = []any{}
-	file_twinhold_v1_admin_proto_msgTypes[21].OneofWrappers = []any{}
+	file_twinhold_v1_admin_proto_msgTypes[15].OneofWrappers = []any{}
+	file_twinhold_v1_admin_proto_msgTypes[17].OneofWrappers = []any{}
+	file_twinhold_v1_admin_proto_msgTypes[19].OneofWrappers = []any{}
 	file_twinhold_v1_admin_proto_msgTypes[24].OneofWrappers = []any{}
+	file_twinhold_v1_admin_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_twinhold_v1_admin_proto_rawDesc), len(file_twinhold_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
