@@ -1,6 +1,8 @@
 package config
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net"
 	"net/url"
 	"strconv"
@@ -121,4 +123,21 @@ func schemaOf(s Secret) string {
 		return ""
 	}
 	return c.Net + "(" + c.Addr + ")/" + c.DBName
+}
+
+// StoresID is a fingerprint of the pod's two stores, by where they are and not by how one gets in: two configurations
+// that give the same one mean the same stores.
+func (p Pod) StoresID() string {
+	where := "redis"
+	if u, err := url.Parse(p.Redis.Reveal()); err == nil {
+		q := u.Query()
+		for k := range q {
+			if k != "addr" && k != "master_name" && k != "db" {
+				q.Del(k)
+			}
+		}
+		where = u.Host + u.Path + "?" + q.Encode()
+	}
+	sum := sha256.Sum256([]byte(p.ID + "\n" + where + "\n" + schemaOf(p.MySQL)))
+	return hex.EncodeToString(sum[:16])
 }

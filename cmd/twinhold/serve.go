@@ -75,12 +75,27 @@ func (a *app) adminTokens(cfg *config.Config) (server.Tokens, error) {
 func serverOptions(cfg *config.Config, set *podset.Set, tokens server.Tokens, log *slog.Logger, reg *prometheus.Registry) server.Options {
 	o := server.Options{
 		Router: set.Router, DataListen: cfg.Data.Listen, AdminListen: cfg.Admin.Listen, Tokens: tokens,
+		DataTLS: cfg.Data.TLS, AdminTLS: cfg.Admin.TLS, MaxInFlight: cfg.Data.MaxInFlight,
 		Logger: log, Registerer: reg, Gatherer: reg,
 	}
 	for _, p := range set.Pods {
-		o.Pods = append(o.Pods, server.Pod{Router: p.Router, Truth: p.Redis})
+		o.Pods = append(o.Pods, serverPod(p))
 	}
 	return o
+}
+
+// serverPod is a pod as the two listeners show it.
+func serverPod(p *podset.Pod) server.Pod {
+	return server.Pod{
+		ID: p.Config.ID, Stores: p.Config.StoresID(), Redis: p.Redis, MySQL: p.MySQL,
+		State: func() server.State { return server.State{Stamp: p.Router.Stamp(), RedisOK: true, MySQLOK: true} },
+		Mirror: func() (int, string) {
+			if q := p.Router.Queue(); q != nil {
+				return q.Depth(), q.Breaker()
+			}
+			return 0, "none"
+		},
+	}
 }
 
 func serveHint(err error) string {

@@ -1,25 +1,11 @@
 package server
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/twinhold/twinhold/reservation"
-	"github.com/twinhold/twinhold/router"
 )
-
-// Pod is a pod as readiness and status see it.
-type Pod struct {
-	Router *router.Pod
-	// Truth reads the fence of the store that decides.
-	Truth interface {
-		ReadFence(ctx context.Context) (reservation.Fence, error)
-	}
-}
 
 // problem is an error of the admin API, in the form of the data API's.
 type problem struct {
@@ -33,6 +19,7 @@ func (s *Server) adminHandler() http.Handler {
 	mux.HandleFunc("GET /readyz", s.ready)
 	mux.Handle("GET /metrics", s.guarded(promhttp.HandlerFor(s.opt.Gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 4})))
 	mux.Handle("GET /status", s.guarded(http.HandlerFunc(s.status)))
+	mux.Handle(s.adminService())
 	return mux
 }
 
@@ -41,58 +28,6 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	s.writeJSON(w, http.StatusOK, struct {
 		OK bool `json:"ok"`
 	}{true})
-}
-
-// readiness is what /readyz answers.
-type readiness struct {
-	Ready    bool           `json:"ready"`
-	Draining bool           `json:"draining"`
-	Pods     []podReadiness `json:"pods"`
-}
-
-type podReadiness struct {
-	Pod    string `json:"pod"`
-	Ready  bool   `json:"ready"`
-	Reason string `json:"reason,omitempty"`
-}
-
-// ready asks the truth of every pod.
-func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
-	res := readiness{Ready: !s.draining.Load(), Draining: s.draining.Load(), Pods: make([]podReadiness, len(s.opt.Pods))}
-	var asked sync.WaitGroup
-	for i, p := range s.opt.Pods {
-		asked.Go(func() {
-			reason := s.probe(r.Context(), p)
-			res.Pods[i] = podReadiness{Pod: p.Router.ID(), Ready: reason == "", Reason: reason}
-		})
-	}
-	asked.Wait()
-	for _, p := range res.Pods {
-		res.Ready = res.Ready && p.Ready
-	}
-	code := http.StatusOK
-	if !res.Ready {
-		code = http.StatusServiceUnavailable
-	}
-	s.writeJSON(w, code, res)
-}
-
-// probe says why a pod is not ready, or nothing. The cause is for the log: anybody may ask.
-func (s *Server) probe(ctx context.Context, p Pod) string {
-	ctx, cancel := context.WithTimeout(ctx, s.opt.Probe)
-	defer cancel()
-	st := p.Router.Stamp()
-	store := st.Stage.Truth()
-	f, err := p.Truth.ReadFence(ctx)
-	if err != nil {
-		s.opt.Logger.WarnContext(ctx, "not ready", "pod", p.Router.ID(), "store", store.String(), "err", err)
-		return store.String() + " does not answer"
-	}
-	if err := reservation.CheckFence(store, st, f); err != nil {
-		s.opt.Logger.WarnContext(ctx, "not ready", "pod", p.Router.ID(), "store", store.String(), "err", err)
-		return err.Error()
-	}
-	return ""
 }
 
 // statusAnswer is what /status answers.
@@ -108,16 +43,27 @@ type podStatus struct {
 	// Queue is how many operations wait for the mirror. Breaker is closed, half-open or open; none without a mirror.
 	Queue   int    `json:"queue"`
 	Breaker string `json:"breaker"`
+	// What is not as usual. Why says why the router is cut.
+	Cut    bool   `json:"cut,omitempty"`
+	Why    string `json:"why,omitempty"`
+	Frozen bool   `json:"frozen,omitempty"`
+	Latch  string `json:"latch,omitempty"`
 }
 
-// status shows every pod as this router sees it, and asks nobody.
+// status shows every pod as this router sees it, and asks nobody. AdminService.Status shows the whole fleet's.
 func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	ans := statusAnswer{Pods: []podStatus{}}
-	for _, p := range s.opt.Pods {
-		st := p.Router.Stamp()
-		ps := podStatus{Pod: p.Router.ID(), Stage: st.Stage.String(), Epoch: st.Epoch, Truth: st.Stage.Truth().String(), Breaker: "none"}
-		if q := p.Router.Queue(); q != nil {
-			ps.Queue, ps.Breaker = q.Depth(), q.Breaker()
+	for _, p := range s.podsNow() {
+		st := p.State()
+		ps := podStatus{
+			Pod: p.ID, Stage: st.Stamp.Stage.String(), Epoch: st.Stamp.Epoch, Breaker: "none",
+			Cut: st.Cut, Why: st.Why, Frozen: st.Frozen, Latch: st.Latch,
+		}
+		if st.Stamp.Stage.Valid() {
+			ps.Truth = st.Stamp.Stage.Truth().String()
+		}
+		if p.Mirror != nil {
+			ps.Queue, ps.Breaker = p.Mirror()
 		}
 		ans.Pods = append(ans.Pods, ps)
 	}

@@ -61,7 +61,7 @@ func unavailable(err error) string {
 	case errors.Is(err, reservation.ErrBusy):
 		return reservation.ErrBusy.Error()
 	case errors.Is(err, reservation.ErrFrozen):
-		return reservation.ErrFrozen.Error()
+		return reservation.ErrFrozen.Error() + ": retry with the same key once it is lifted"
 	default:
 		return "the call's time is over, its outcome unknown: retry with the same key"
 	}

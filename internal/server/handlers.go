@@ -87,7 +87,7 @@ func (h *handlers) GetReservation(ctx context.Context, req *connect.Request[twin
 
 // AdjustStock receives stock or writes it off.
 func (h *handlers) AdjustStock(ctx context.Context, req *connect.Request[twinholdv1.AdjustStockRequest]) (*connect.Response[twinholdv1.AdjustStockResponse], error) {
-	adj := reservation.Adjustment{ID: req.Msg.GetAdjustmentId(), Bucket: bucketOf(req.Msg), Delta: req.Msg.GetDelta()}
+	adj := reservation.Adjustment{ID: req.Msg.GetAdjustmentId(), Bucket: bucketOf(req.Msg), Delta: req.Msg.GetDelta(), Force: req.Msg.GetForce()}
 	res, err := h.router.Adjust(ctx, adj)
 	if err != nil {
 		return nil, h.fail(ctx, "adjust", err)

@@ -30,6 +30,18 @@ func (s *Server) measured(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
+// limited bounds the calls that are carried out at once: beyond that, waiting only makes every caller late.
+func (s *Server) limited(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		defer s.inFlight.Add(-1)
+		if s.inFlight.Add(1) > int64(s.opt.MaxInFlight) {
+			return nil, connect.NewError(connect.CodeResourceExhausted,
+				fmt.Errorf("this router carries out %d calls at once and no more: nothing was done, retry with the same key", s.opt.MaxInFlight))
+		}
+		return next(ctx, req)
+	}
+}
+
 // bounded gives a call a deadline: the caller's, within MaxDeadline, or the default. A caller that hangs up does not
 // stop a call half-way: that would only leave its outcome unknown.
 func (s *Server) bounded(next connect.UnaryFunc) connect.UnaryFunc {

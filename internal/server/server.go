@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/twinhold/twinhold/api/twinhold/v1/twinholdv1connect"
+	"github.com/twinhold/twinhold/config"
 )
 
 // MaxBody is the largest request, in bytes, once it is unpacked: 1,000 lines, each in its longest form, fit.
@@ -23,14 +25,19 @@ const MaxBody = 512 << 10
 // Options configure a Server.
 type Options struct {
 	Router Router
-	// Pods are shown by readiness and status.
+	// Pods are shown and moved by the admin listener.
 	Pods []Pod
 	// DataListen and AdminListen are addresses; port 0 takes a free one.
 	DataListen, AdminListen string
-	// Tokens may read the admin listener. Empty: everybody on this machine may, and it listens on loopback only.
+	// DataTLS and AdminTLS name certificates; without one a listener is cleartext.
+	DataTLS, AdminTLS config.TLS
+	// Tokens may use the admin listener, by their roles. Empty: everybody on this machine may, and it listens on loopback only.
 	Tokens Tokens
 	// Deadline is that of a call whose caller gave none, default 5 s; MaxDeadline the longest one, default 15 s.
 	Deadline, MaxDeadline time.Duration
+	// MaxInFlight is how many calls of the data API are carried out at once: one more is answered resource_exhausted.
+	// Default 4096.
+	MaxInFlight int
 	// Probe bounds one readiness check of one pod. Default 1 s.
 	Probe      time.Duration
 	Logger     *slog.Logger
@@ -44,6 +51,9 @@ func (o *Options) defaults() {
 	}
 	if o.MaxDeadline == 0 {
 		o.MaxDeadline = 15 * time.Second
+	}
+	if o.MaxInFlight == 0 {
+		o.MaxInFlight = 4096
 	}
 	if o.Probe == 0 {
 		o.Probe = time.Second
@@ -64,6 +74,8 @@ func (o *Options) validate() error {
 	switch {
 	case o.Router == nil:
 		return errors.New("server: Options.Router is nil")
+	case o.MaxInFlight < 0:
+		return errors.New("server: Options.MaxInFlight is negative")
 	case len(o.Tokens) == 0 && !isLoopback(o.AdminListen):
 		return fmt.Errorf("admin.listen %s: %w", o.AdminListen, ErrOpenAdmin)
 	default:
@@ -77,6 +89,18 @@ func isLoopback(addr string) bool {
 	if err != nil {
 		return false
 	}
+	return isLoopbackName(host)
+}
+
+// isLoopbackHost is isLoopback for a Host header, which may have no port.
+func isLoopbackHost(host string) bool {
+	if isLoopback(host) {
+		return true
+	}
+	return isLoopbackName(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
+}
+
+func isLoopbackName(host string) bool {
 	if host == "localhost" {
 		return true
 	}
@@ -89,7 +113,10 @@ type Server struct {
 	opt         Options
 	metrics     *metrics
 	data, admin *http.Server
+	pods        atomic.Pointer[[]Pod]
+	inFlight    atomic.Int64
 
+	dataCert, adminCert certificate
 	dataAddr, adminAddr net.Addr
 	draining            atomic.Bool
 	serving             sync.WaitGroup
@@ -103,8 +130,12 @@ func New(opt Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opt: opt, metrics: newMetrics(opt.Registerer), failed: make(chan error, 1)}
-	s.data = s.httpServer(s.dataHandler())
-	s.admin = s.httpServer(s.adminHandler())
+	s.SetPods(opt.Pods)
+	if err := s.loadTLS(); err != nil {
+		return nil, err
+	}
+	s.data = s.httpServer(s.dataHandler(), &s.dataCert)
+	s.admin = s.httpServer(s.adminHandler(), &s.adminCert)
 	return s, nil
 }
 
@@ -113,11 +144,34 @@ func (s *Server) dataHandler() http.Handler {
 	mux.Handle(twinholdv1connect.NewReservationServiceHandler(&handlers{router: s.opt.Router, log: s.opt.Logger},
 		connect.WithCodec(strictJSON{"json"}), connect.WithCodec(strictJSON{"json; charset=utf-8"}),
 		connect.WithReadMaxBytes(MaxBody),
-		connect.WithInterceptors(connect.UnaryInterceptorFunc(s.measured)),
+		connect.WithInterceptors(connect.UnaryInterceptorFunc(s.measured), connect.UnaryInterceptorFunc(s.limited)),
 		connect.WithRecover(s.recovered),
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(s.bounded)),
 	))
+	mux.HandleFunc("GET /pods/{pod}", s.whose)
 	return mux
+}
+
+// whose tells which stores a pod has, as a fingerprint: a client that has a configuration of its own finds out
+// whether this router is of the same one.
+func (s *Server) whose(w http.ResponseWriter, r *http.Request) {
+	for _, p := range s.podsNow() {
+		if p.ID == r.PathValue("pod") && p.Stores != "" {
+			s.writeJSON(w, http.StatusOK, Identity{Service: Service, Pod: p.ID, Stores: p.Stores})
+			return
+		}
+	}
+	s.writeJSON(w, http.StatusNotFound, problem{"not_found", "this router has no such pod"})
+}
+
+// Service is the name by which a router tells that it is one.
+const Service = "twinhold"
+
+// Identity is what GET /pods/{pod} of the data listener answers.
+type Identity struct {
+	Service string `json:"service"`
+	Pod     string `json:"pod"`
+	Stores  string `json:"stores"`
 }
 
 // The bounds of a connection: a caller that sends nothing, or slowly, does not hold one for good.
@@ -128,12 +182,13 @@ const (
 	maxHeader     = 16 << 10
 )
 
-func (s *Server) httpServer(h http.Handler) *http.Server {
+func (s *Server) httpServer(h http.Handler, cert *certificate) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler: h, Protocols: protocols, MaxHeaderBytes: maxHeader,
+		Handler: h, TLSConfig: cert.config(), Protocols: protocols, MaxHeaderBytes: maxHeader,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(s.opt.Logger.Handler(), slog.LevelDebug),
 	}
@@ -158,7 +213,11 @@ func (s *Server) Start(ctx context.Context) error {
 
 func (s *Server) serve(h *http.Server, l net.Listener) {
 	s.serving.Go(func() {
-		if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		serve := h.Serve
+		if h.TLSConfig != nil {
+			serve = func(l net.Listener) error { return h.ServeTLS(l, "", "") }
+		}
+		if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
 			select {
 			case s.failed <- fmt.Errorf("listener %s: %w", l.Addr(), err):
 			default:

@@ -63,10 +63,24 @@ func onPods(t *testing.T) (*served, *podset.Set, *devstack.Stack) {
 	set := podsettest.Open(t, pods, podset.Options{})
 	opt := server.Options{Router: set.Router}
 	for _, p := range set.Pods {
-		opt.Pods = append(opt.Pods, server.Pod{Router: p.Router, Truth: p.Redis})
+		opt.Pods = append(opt.Pods, shown(p))
 	}
 	set.Router.Start()
 	return start(t, opt), set, stack
+}
+
+// shown is a pod as serve shows it.
+func shown(p *podset.Pod) server.Pod {
+	return server.Pod{
+		ID: p.Config.ID, Stores: p.Config.StoresID(), Redis: p.Redis, MySQL: p.MySQL,
+		State: func() server.State { return server.State{Stamp: p.Router.Stamp(), RedisOK: true, MySQLOK: true} },
+		Mirror: func() (int, string) {
+			if q := p.Router.Queue(); q != nil {
+				return q.Depth(), q.Breaker()
+			}
+			return 0, "none"
+		},
+	}
 }
 
 func stock(t *testing.T, p *podset.Pod, shop, item, quantity int64) {

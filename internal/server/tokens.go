@@ -16,7 +16,7 @@ import (
 // Role says what the bearer of a token may do.
 type Role string
 
-// The roles. Each may look; what only some may do comes with what it guards.
+// The roles. A viewer looks, oncall may kill and freeze too, an operator may do all.
 const (
 	Viewer   Role = "viewer"
 	Operator Role = "operator"
