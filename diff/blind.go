@@ -35,7 +35,9 @@ func (e *Engine) resolveBlind(ctx context.Context) {
 		case err != nil:
 			e.remember(s)
 		default:
+			e.mu.Lock()
 			e.register(s, perhaps(s.pair.Op, Outcome{Shop: s.pair.Shop, Lines: lines}, GapUnknown))
+			e.mu.Unlock()
 		}
 	}
 }

@@ -9,6 +9,8 @@ type entry struct {
 	maybe bool
 	// passing: see effect.
 	passing bool
+	// others: another router did it; the stores tell.
+	others bool
 }
 
 // bucketLog holds the operations that may still overlap one that is under way or waits to be judged.
@@ -27,7 +29,7 @@ func (b *bucketLog) add(en entry, oldest time.Time) {
 func (b *bucketLog) prune(oldest time.Time) {
 	kept := b.entries[:0]
 	for _, en := range b.entries {
-		if en.span.mirrorTo.IsZero() || en.span.mirrorTo.After(oldest) ||
+		if !en.span.traces.redis.overBefore(oldest) || !en.span.traces.mysql.overBefore(oldest) ||
 			(en.passing && en.span.pair.Truth.Ended.Add(finishTail).After(oldest)) {
 			kept = append(kept, en)
 		}
@@ -39,8 +41,9 @@ func (b *bucketLog) prune(oldest time.Time) {
 // closeGaps ends the gaps that began before a catch-up round.
 func (b *bucketLog) closeGaps(began, ended time.Time) {
 	for _, en := range b.entries {
-		if en.span.gap && en.span.mirrorTo.IsZero() && en.span.pair.Truth.Began.Before(began) {
-			en.span.mirrorTo = ended
+		if en.span.gap && en.span.began.Before(began) {
+			en.span.traces.redis.end(ended)
+			en.span.traces.mysql.end(ended)
 		}
 	}
 }
@@ -54,7 +57,7 @@ type spanList struct {
 // push files a span by its start. All but a sweep's spans start now, so the walk from the tail is short.
 func (l *spanList) push(s *Span) {
 	at := l.tail
-	for at != nil && at.pair.Truth.Began.After(s.pair.Truth.Began) {
+	for at != nil && at.began.After(s.began) {
 		at = at.prev
 	}
 	s.listed = true
@@ -96,12 +99,12 @@ func (l *spanList) oldest() time.Time {
 	if l.head == nil {
 		return time.Time{}
 	}
-	return l.head.pair.Truth.Began
+	return l.head.began
 }
 
 // undecidedBefore tells whether an operation that began before t has not heard from the truth yet.
 func (l *spanList) undecidedBefore(t time.Time) bool {
-	for s := l.head; s != nil && s.pair.Truth.Began.Before(t); s = s.next {
+	for s := l.head; s != nil && s.began.Before(t); s = s.next {
 		if !s.decided {
 			return true
 		}

@@ -15,8 +15,9 @@ import (
 // Stores reads both stores, in the background only.
 type Stores interface {
 	// Levels reads what both have available in a bucket, for the check that they agree once settled.
-	Levels(ctx context.Context, b reservation.Bucket) (truth, mirror int64, err error)
-	// Lines reads a reservation's lines from the truth: of an operation that never heard from it.
+	Levels(ctx context.Context, b reservation.Bucket) (redis, mysql int64, err error)
+	// Lines reads a reservation's lines, of an operation that never heard from its truth: from the store that decides
+	// now, or else from the other.
 	Lines(ctx context.Context, shop int64, id reservation.ID) ([]reservation.Line, error)
 }
 
@@ -34,6 +35,8 @@ type Options struct {
 	MaxPending int
 	// MaxSamples bounds the samples kept per verdict; what is left out is counted. Default 20.
 	MaxSamples int
+	// Nearby finds what the pod's other routers did; nil: nothing of theirs can be looked at. See Nearby.
+	Nearby NearbyFunc
 	// Sink takes the tallies every FlushEvery (default 1 s); nil keeps them in memory only.
 	Sink       TallySink
 	FlushEvery time.Duration
@@ -100,6 +103,8 @@ type Engine struct {
 	gaps    map[reservation.ID]time.Time
 	pending []*waiting
 	samples []Sample
+	changes []stageChange // of the pod's stage, the last ones
+	others  others        // the pod's other routers
 }
 
 // New makes an engine.
@@ -125,9 +130,8 @@ func (e *Engine) Begin(op reservation.Op) *Span { return e.BeginAt(op, e.now()) 
 
 // BeginAt is Begin for an operation that started earlier, such as one of a sweep.
 func (e *Engine) BeginAt(op reservation.Op, at time.Time) *Span {
-	s := &Span{engine: e}
+	s := &Span{engine: e, began: at}
 	s.pair.Pod, s.pair.Op = e.opt.Pod, op
-	s.pair.Truth.Began = at
 	e.metrics.operations.WithLabelValues(op.String()).Inc()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -136,26 +140,25 @@ func (e *Engine) BeginAt(op reservation.Op, at time.Time) *Span {
 	return s
 }
 
-// register files a decided operation under the buckets whose availability it moves.
+// register files a decided operation under the buckets whose availability it moves. The caller holds the lock.
 func (e *Engine) register(s *Span, effects []effect) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	s.effects, s.decided = effects, true
 	if len(effects) == 0 {
 		return
 	}
-	oldest := e.live.oldest()
+	oldest := e.oldest()
 	for _, ef := range effects {
 		log := e.buckets[ef.bucket]
 		if log == nil {
 			log = &bucketLog{}
 			e.buckets[ef.bucket] = log
 		}
-		log.add(entry{s, ef.delta, ef.maybe, ef.passing}, oldest)
+		log.add(entry{span: s, delta: ef.delta, maybe: ef.maybe, passing: ef.passing}, oldest)
 	}
 }
 
 func (e *Engine) compared(s *Span, at time.Time) {
+	s.replayed()
 	if err := s.pair.validate(); err != nil {
 		e.opt.Logger.Error("a pair could not be compared", "pod", e.opt.Pod, "op", s.pair.Op.String(), "err", err)
 		e.gapped(s, GapIncoherent)
@@ -165,13 +168,12 @@ func (e *Engine) compared(s *Span, at time.Time) {
 	e.metrics.compared.WithLabelValues(s.pair.Op.String(), verdict.String()).Inc()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s.mirrorFrom = s.pair.Mirror.Began // under the lock: other pairs' explanations read it
 	if !e.finish(s, at) {
 		return
 	}
 	e.tally.add(s.pair.Op, kindVerdict, verdict.String(), 1)
 	if !s.pair.Replayed {
-		e.tally.add(s.pair.Op, kindFirst, s.pair.Truth.Decision.String(), 1)
+		e.tally.add(s.pair.Op, kindFirst, s.answer().String(), 1)
 	}
 	e.tally.latency(s)
 	if verdict == Match {
@@ -194,7 +196,7 @@ func (e *Engine) gapped(s *Span, reason GapReason) {
 		return
 	}
 	if s.pair.ID != (reservation.ID{}) && len(e.gaps) < maxGaps {
-		e.gaps[s.pair.ID] = s.pair.Truth.Began
+		e.gaps[s.pair.ID] = s.began
 	}
 	e.tally.add(s.pair.Op, kindGap, string(reason), 1)
 	if !s.pair.Replayed && s.pair.Truth.Decision != 0 {
@@ -207,14 +209,19 @@ func (e *Engine) gapped(s *Span, reason GapReason) {
 // found by catch-up without a known cause, and counts: such an outage is worth a look.
 const maxGaps = 1 << 20
 
-// finish closes a span once. A second end would count the operation twice, so it is reported and ignored.
+// finish closes a span once; at is when its last step was over, zero for a gap. A second end would count the operation
+// twice, so it is reported and ignored. The caller holds the lock.
 func (e *Engine) finish(s *Span, at time.Time) bool {
 	if s.finished {
 		e.opt.Logger.Error("an operation ended twice", "pod", e.opt.Pod, "op", s.pair.Op.String(), "id", s.pair.ID)
 		return false
 	}
-	s.finished, s.decided, s.mirrorTo = true, true, at
-	e.closeVoid(s, at)
+	s.finished, s.decided = true, true
+	if !at.IsZero() {
+		s.mirrored(at)
+		e.closeVoid(s, at)
+		e.carried(s)
+	}
 	return true
 }
 
@@ -222,18 +229,22 @@ func (e *Engine) finish(s *Span, at time.Time) bool {
 // its end gives nothing back; if it is claimed in time all the same, the claim takes it. So until its end is known the
 // mirror's half is open, and then both halves came somewhere between the two.
 func (e *Engine) closeVoid(s *Span, at time.Time) {
+	mirror := other(s.pair.truth())
 	if s.void {
 		e.voids[s.pair.ID] = s
-		s.mirrorTo = time.Time{}
+		s.traces.of(mirror).take.to = time.Time{}
 		return
 	}
 	hold, ok := e.voids[s.pair.ID]
-	if !ok || s.pair.Op == reservation.OpReserve || at.IsZero() {
+	if !ok || s.pair.Op == reservation.OpReserve {
 		return
 	}
 	delete(e.voids, s.pair.ID)
-	hold.mirrorTo = at
-	s.mirrorFrom = hold.mirrorFrom
+	its := other(hold.pair.truth())
+	hold.traces.of(its).end(at)
+	if its == mirror {
+		s.traces.of(mirror).take.from = hold.traces.of(its).take.from
+	}
 }
 
 // conclude counts an unequal pair's explanation. The caller holds the lock.
@@ -311,8 +322,8 @@ func (e *Engine) Converged(began, ended time.Time) {
 		}
 	}
 	for id, hold := range e.voids {
-		if hold.pair.Truth.Began.Before(began) {
-			hold.mirrorTo = ended
+		if hold.began.Before(began) {
+			hold.traces.of(other(hold.pair.truth())).end(ended)
 			delete(e.voids, id)
 		}
 	}

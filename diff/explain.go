@@ -3,7 +3,6 @@ package diff
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -16,8 +15,11 @@ const (
 	None ExplanationKind = "none"
 	// Race: overlapping operations near a bucket's end, and the stores agree once settled.
 	Race ExplanationKind = "race"
-	// Gap: an operation that the mirror had missed accounts for it.
+	// Gap: an operation that the mirror had missed accounts for it, or the two sides were decided in two epochs.
 	Gap ExplanationKind = "gap"
+	// Unseen: a race by all that could be looked at, but other routers were alive, and what would account for it was not
+	// found: it may be an operation of theirs. Never where this is the pod's only router.
+	Unseen ExplanationKind = "unseen"
 )
 
 // Explanation is why two outcomes differ, with its evidence.
@@ -39,6 +41,8 @@ type Overlap struct {
 	Bucket string `json:"bucket"`
 	Delta  int64  `json:"delta"`
 	Gap    bool   `json:"gap,omitempty"`
+	// Other is true where another router did it, by the records of the stores.
+	Other bool `json:"other,omitempty"`
 }
 
 // BucketEvidence is what both stores saw in a bucket, then and once settled.
@@ -49,141 +53,98 @@ type BucketEvidence struct {
 	MirrorSaw     int64  `json:"mirror_saw"`
 	SettledTruth  int64  `json:"settled_truth"`
 	SettledMirror int64  `json:"settled_mirror"`
+	// Unknown names the side that gave no figure of its own: truth or mirror.
+	Unknown string `json:"unknown,omitempty"`
 }
 
 // MaxNamed bounds the overlapping operations that an explanation names.
 const MaxNamed = 10
 
-// waiting is an unequal pair that waits until it has settled.
-type waiting struct {
-	span          *Span
-	verdict       Verdict
-	due, deadline time.Time
-	// reads holds the levels read once settled; they are judged when every operation that began before the end of
-	// the reading is known.
-	reads []reading
-	ex    Explanation
-}
-
-// reading is one look at a bucket in both stores.
-type reading struct {
-	bucket        reservation.Bucket
-	truth, mirror int64
-	from, to      time.Time
-}
-
-// judgeDue moves every due pair on by one step. force judges pairs before they are due.
-func (e *Engine) judgeDue(ctx context.Context, now time.Time, force bool) {
-	e.judging.Lock()
-	defer e.judging.Unlock()
-	e.mu.Lock()
-	due := make([]*waiting, 0, len(e.pending))
-	for _, w := range e.pending {
-		if force || !now.Before(w.due) {
-			due = append(due, w)
-		}
-	}
-	e.mu.Unlock()
-	done := map[*waiting]Explanation{}
-	for _, w := range due {
-		if ex, ok := e.judge(ctx, w, now); ok {
-			done[w] = ex
-		}
-	}
-	if len(done) == 0 {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	kept := e.pending[:0]
-	for _, w := range e.pending {
-		if ex, ok := done[w]; ok {
-			e.conclude(w.span, w.verdict, ex)
-		} else {
-			kept = append(kept, w)
-		}
-	}
-	clear(e.pending[len(kept):])
-	e.pending = kept
-}
-
-// judge explains one pair, or says that it must wait.
-func (e *Engine) judge(ctx context.Context, w *waiting, now time.Time) (Explanation, bool) {
-	if !w.verdict.availability() {
-		return Explanation{Kind: None, Note: "a difference of this kind has no explanation"}, true
-	}
-	p := &w.span.pair
-	if w.reads == nil {
-		e.resolveBlind(ctx)
-		if e.mustWait(p.Mirror.Ended) {
-			return Explanation{}, false
-		}
-		ex, buckets := e.examine(w)
-		if ex.Kind == None {
-			return ex, true
-		}
-		w.ex = ex
-		reads, err := e.read(ctx, buckets)
-		if err != nil {
-			if now.After(w.deadline) {
-				return none("the stores could not be read once settled: %v", err), true
-			}
-			return Explanation{}, false
-		}
-		w.reads = reads
-	}
-	return e.agreement(w, now)
-}
-
-// mustWait tells whether an operation that began before t is still on its way to its decision.
-func (e *Engine) mustWait(t time.Time) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.live.undecidedBefore(t)
-}
-
 func none(format string, args ...any) Explanation {
 	return Explanation{Kind: None, Note: fmt.Sprintf(format, args...)}
 }
 
-// examine checks each store's decision against what it saw, and what they saw against the operations in between.
-func (e *Engine) examine(w *waiting) (Explanation, []reservation.Bucket) {
-	p := &w.span.pair
-	lines := p.Lines
-	ex := Explanation{Kind: Race}
+// explain looks for what accounts for an unequal pair, and gives the buckets that must agree once settled. Where this
+// process cannot account for it and others are alive, it asks the stores what they did.
+func (e *Engine) explain(ctx context.Context, s *Span) (Explanation, []reservation.Bucket) {
+	ex, buckets, found := e.examine(s, nil)
+	switch {
+	case found == accounted:
+		return ex, buckets
+	case found == contradicted || !e.othersAround(s):
+		ex.Kind = None
+		return ex, nil
+	}
+	near, whole := e.neighbours(ctx, s)
+	if again, buckets, found := e.examine(s, near); found == accounted {
+		again.Note = "operations of other routers, read from the stores, account for it"
+		return again, buckets
+	}
+	ex.Kind = Unseen
+	ex.Note += "; other routers were alive, and what they did to older reservations is not seen"
+	if !whole {
+		ex.Note += ", nor all of the new ones"
+	}
+	return ex, buckets
+}
+
+// othersAround tells whether another router may have had a part in what a pair's sides saw.
+func (e *Engine) othersAround(s *Span) bool {
+	looks := s.pair.looks()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.others.within(earlier(looks.redis.from, looks.mysql.from).Add(-e.lookback()), later(looks.redis.to, looks.mysql.to))
+}
+
+// finding is what the examination of a pair came to.
+type finding uint8
+
+const (
+	// accounted: what is known accounts for the difference.
+	accounted finding = iota + 1
+	// unaccounted: the figures differ by more.
+	unaccounted
+	// contradicted: a store decided against its own figures. Nothing excuses that.
+	contradicted
+)
+
+// examine checks each store's decision against what it saw, and what they saw against the operations in between: those
+// of this process, and those near it of others.
+func (e *Engine) examine(s *Span, near map[reservation.Bucket][]entry) (Explanation, []reservation.Bucket, finding) {
+	p := &s.pair
+	ex, found := Explanation{Kind: Race}, accounted
 	var buckets []reservation.Bucket
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, l := range lines {
+	for _, l := range p.Lines {
 		b := l.Bucket(p.Shop)
 		t, tok := p.Truth.level(b)
 		m, mok := p.Mirror.level(b)
-		if !tok || !mok {
+		if !tok || !mok || (t < l.Quantity) == (m < l.Quantity) {
 			continue
 		}
-		if (t < l.Quantity) == (m < l.Quantity) {
-			continue
-		}
-		ev := BucketEvidence{Bucket: b.String(), Requested: l.Quantity, TruthSaw: t, MirrorSaw: m}
-		ex.Buckets = append(ex.Buckets, ev)
+		ex.Buckets = append(ex.Buckets, BucketEvidence{Bucket: b.String(), Requested: l.Quantity, TruthSaw: t, MirrorSaw: m})
 		buckets = append(buckets, b)
-		kind := e.account(&ex, w.span, b, t-m)
-		if kind == None {
-			ex.Kind, ex.Note = None, fmt.Sprintf("bucket %s: the truth saw %d, the mirror %d, and no overlapping operations account for it", b, t, m)
-			return ex, nil
-		}
-		if kind == Gap {
+		switch e.account(&ex, s, b, near[b]) {
+		case None:
+			found = unaccounted
+			ex.Note = fmt.Sprintf("bucket %s: the truth saw %d, the mirror %d, and no overlapping operations account for it", b, t, m)
+		case Gap:
 			ex.Kind = Gap
+		case Race, Unseen:
 		}
 	}
 	if len(buckets) == 0 {
-		return none("no bucket in which the two stores saw different sides of what was asked: one decided against its own figures"), nil
+		if ex, buckets, ok := e.acrossChange(s); ok {
+			return ex, buckets, accounted
+		}
+		return none("no bucket in which the two stores saw different sides of what was asked: one decided against its own figures"), nil, contradicted
 	}
 	if err := coherent(p); err != nil {
 		ex.Kind, ex.Note = None, err.Error()
-		return ex, nil
+		return ex, nil, contradicted
 	}
-	return ex, buckets
+	return ex, buckets, found
 }
 
 // coherent checks that each store decided by what it saw: it granted only if it saw enough of every line.
@@ -208,19 +169,19 @@ func coherent(p *Pair) error {
 	return nil
 }
 
-// account tells whether the operations that overlap the pair on a bucket can account for a difference of levels,
-// and names them. Each contributes its effect where one store had it before the pair and the other had it after;
-// where the times do not say, both are possible. The caller holds the lock.
-func (e *Engine) account(ex *Explanation, s *Span, b reservation.Bucket, difference int64) ExplanationKind {
-	p := &s.pair
+// account tells whether the operations that overlap the pair on a bucket can account for the difference of the two
+// levels, and names them. Each contributes its effect where one store had it before the pair and the other had it
+// after; where the times do not say, both are possible. The caller holds the lock.
+func (e *Engine) account(ex *Explanation, s *Span, b reservation.Bucket, near []entry) ExplanationKind {
+	looks := s.pair.looks()
+	saw := &ex.Buckets[len(ex.Buckets)-1]
+	redis, mysql := s.pair.sides(saw.TruthSaw, saw.MirrorSaw)
+	difference := redis - mysql
 	lo, hi, gapLo, gapHi := int64(0), int64(0), int64(0), int64(0)
-	for _, en := range e.entries(b) {
-		if en.span == s {
-			continue
-		}
-		l, h := contribution(en, p.Truth.Began, p.Truth.Ended, p.Mirror.Began, p.Mirror.Ended)
-		if l == 0 && h == 0 {
-			continue
+	add := func(en entry) {
+		l, h := contribution(en, looks)
+		if en.span == s || (l == 0 && h == 0) {
+			return
 		}
 		ex.name(en, b)
 		if en.span.gap {
@@ -228,6 +189,12 @@ func (e *Engine) account(ex *Explanation, s *Span, b reservation.Bucket, differe
 		} else {
 			lo, hi = lo+l, hi+h
 		}
+	}
+	for _, en := range e.entries(b) {
+		add(en)
+	}
+	for _, en := range near {
+		add(en)
 	}
 	switch {
 	case lo <= difference && difference <= hi:
@@ -252,106 +219,6 @@ func (ex *Explanation) name(en entry, b reservation.Bucket) {
 		return
 	}
 	ex.Overlapping = append(ex.Overlapping, Overlap{
-		Op: en.span.pair.Op.String(), ID: en.span.pair.ID.String(), Bucket: b.String(), Delta: en.delta, Gap: en.span.gap,
+		Op: en.span.pair.Op.String(), ID: en.span.pair.ID.String(), Bucket: b.String(), Delta: en.delta, Gap: en.span.gap, Other: en.others,
 	})
-}
-
-// contribution bounds what an operation adds to (truth's level - mirror's level), as they were seen by a reader who
-// looked at the truth within [t0, t1] and at the mirror within [m0, m1].
-func contribution(en entry, t0, t1, m0, m1 time.Time) (lo, hi int64) {
-	if en.passing {
-		return passing(en, t0, t1)
-	}
-	truth := seen(en.span.pair.Truth.Began, en.span.pair.Truth.Ended, t0, t1)
-	mirror := seen(en.span.mirrorFrom, en.span.mirrorTo, m0, m1)
-	diffLo, diffHi := truth.lo-mirror.hi, truth.hi-mirror.lo
-	a, b := en.delta*diffLo, en.delta*diffHi
-	lo, hi = min(a, b), max(a, b)
-	if en.maybe {
-		lo, hi = min(lo, 0), max(hi, 0)
-	}
-	return lo, hi
-}
-
-// finishTail is how long after a claim's answer its last step in Redis may follow.
-const finishTail = 3 * time.Second
-
-// passing bounds what a claim that was under way may have kept from a reader of the truth: its units or nothing.
-func passing(en entry, t0, t1 time.Time) (lo, hi int64) {
-	p := &en.span.pair
-	if p.Truth.Began.After(t1) || p.Truth.Ended.Add(finishTail).Before(t0) {
-		return 0, 0
-	}
-	return min(en.delta, 0), max(en.delta, 0)
-}
-
-type bounds struct{ lo, hi int64 }
-
-// seen tells whether a reader within [r0, r1] saw an effect that came within [from, to]: surely (1, 1), surely not
-// (0, 0), or perhaps (0, 1). A zero to is "not yet".
-func seen(from, to, r0, r1 time.Time) bounds {
-	switch {
-	case !to.IsZero() && to.Before(r0):
-		return bounds{1, 1}
-	case from.After(r1):
-		return bounds{0, 0}
-	default:
-		return bounds{0, 1}
-	}
-}
-
-// readTimeout bounds one look at the stores: a store that hangs must not hold up the judging of other pairs for long.
-const readTimeout = 2 * time.Second
-
-// read looks at every bucket in both stores.
-func (e *Engine) read(ctx context.Context, buckets []reservation.Bucket) ([]reading, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	reads := make([]reading, 0, len(buckets))
-	for _, b := range buckets {
-		from := e.now()
-		truth, mirror, err := e.opt.Stores.Levels(ctx, b)
-		if err != nil {
-			return nil, err
-		}
-		reads = append(reads, reading{b, truth, mirror, from, e.now()})
-	}
-	return reads, nil
-}
-
-// agreement checks the settled readings. Quiet buckets must agree to the unit. Until the deadline a busy one is
-// read again; after it, the difference must be what the operations under way account for.
-func (e *Engine) agreement(w *waiting, now time.Time) (Explanation, bool) {
-	if e.mustWait(w.reads[len(w.reads)-1].to) {
-		return Explanation{}, false
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	busy := false
-	for i, r := range w.reads {
-		w.ex.Buckets[i].SettledTruth, w.ex.Buckets[i].SettledMirror = r.truth, r.mirror
-		var lo, hi int64
-		for _, en := range e.entries(r.bucket) {
-			l, h := contribution(en, r.from, r.to, r.from, r.to)
-			lo, hi = lo+l, hi+h
-			switch {
-			case l == h:
-			case en.span.gap: // waiting does not end it, catch-up does
-				w.ex.Kind = Gap
-			default:
-				busy = true
-			}
-		}
-		d := r.truth - r.mirror
-		if d < lo || d > hi {
-			w.ex.Kind = None
-			w.ex.Note = fmt.Sprintf("bucket %s: once settled the truth has %d and the mirror %d", r.bucket, r.truth, r.mirror)
-			return w.ex, true
-		}
-	}
-	if busy && now.Before(w.deadline) {
-		w.reads = nil // look again when it is quieter
-		return Explanation{}, false
-	}
-	return w.ex, true
 }

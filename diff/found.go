@@ -2,18 +2,25 @@ package diff
 
 import "github.com/twinhold/twinhold/reservation"
 
-// Find is a difference that catch-up found between the two stores' records, and mended.
+// Find is a difference that catch-up found between the two stores' records, and mended, in whichever store.
 type Find struct {
-	Shop          int64
-	ID            reservation.ID
-	Verdict       Verdict // Lost, Leaked or State
+	Shop    int64
+	ID      reservation.ID
+	Verdict Verdict // Lost, Leaked or State
+	// Truth and Mirror are the states in the store that decides in the stamp's stage and in the other one, before it was
+	// mended; zero: not known there.
 	Truth, Mirror reservation.State
-	Stamp         reservation.Stamp
+	// Marked: MySQL has a mark on it: it was answered without Redis, which is why Redis lacked it.
+	Marked bool
+	Stamp  reservation.Stamp
 }
 
-// Found counts what catch-up found. A reservation with a gap is explained by it; any other lacks a cause, and counts
-// against the pod. Tell it before Converged.
+// Found counts what catch-up found. A mark explains it, or a gap of this process for that very reservation. Any other
+// lacks a cause, and counts against the pod; but where other routers have been alive since the reservation was made, and
+// it was not this process that left it as the truth has it, the cause may be a gap of theirs: that is Unseen.
+// Tell it before Converged.
 func (e *Engine) Found(f Find) {
+	now := e.now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := &Span{engine: e}
@@ -22,9 +29,15 @@ func (e *Engine) Found(f Find) {
 		Truth: Side{State: f.Truth}, Mirror: Side{State: f.Mirror},
 	}
 	e.tally.add(s.pair.Op, kindFound, f.Verdict.String(), 1)
-	if _, known := e.gaps[f.ID]; known {
+	_, gap := e.gaps[f.ID]
+	left := e.others.left(f.ID)
+	ours := left.Valid() && left == f.Truth
+	switch {
+	case gap || f.Marked:
 		e.metrics.explained.WithLabelValues(s.pair.Op.String(), f.Verdict.String(), string(Gap)).Inc()
-		return
+	case !ours && e.others.within(createdAt(f.ID), now):
+		e.conclude(s, f.Verdict, Explanation{Kind: Unseen, Note: "found by catch-up; other routers were alive, and it may be a gap of theirs"})
+	default:
+		e.conclude(s, f.Verdict, none("found by catch-up, and no gap of this run accounts for it"))
 	}
-	e.conclude(s, f.Verdict, none("found by catch-up, and no gap of this run accounts for it"))
 }

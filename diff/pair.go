@@ -48,6 +48,26 @@ type Pair struct {
 	Mirror   Side
 }
 
+// truth is the store that decided; the other one is the mirror.
+func (p *Pair) truth() reservation.Truth { return truthOf(p.Stamp.Stage) }
+
+// looks gives when each store was looked at.
+func (p *Pair) looks() stores[window] {
+	t, m := window{p.Truth.Began, p.Truth.Ended}, window{p.Mirror.Began, p.Mirror.Ended}
+	if p.truth() == reservation.MySQL {
+		return stores[window]{redis: m, mysql: t}
+	}
+	return stores[window]{redis: t, mysql: m}
+}
+
+// sides turns a figure of Redis and one of MySQL into the truth's and the mirror's.
+func (p *Pair) sides(redis, mysql int64) (truth, mirror int64) {
+	if p.truth() == reservation.MySQL {
+		return mysql, redis
+	}
+	return redis, mysql
+}
+
 // errIncoherent is what validate reports; it is a fault in the code that built the pair.
 var errIncoherent = errors.New("incoherent pair")
 

@@ -6,37 +6,48 @@ import (
 	"github.com/twinhold/twinhold/reservation"
 )
 
-// effect is what an operation does to the availability of one bucket. Where the truth's answer does not say
-// whether it did, maybe is true.
-type effect struct {
-	bucket reservation.Bucket
-	delta  int64
-	maybe  bool
-	// passing is what the truth may lack only while the operation is under way: a claim's units are deducted from the
-	// ledger's figure before its hold is finished, and another claim's finish may bring that figure to Redis in between.
-	passing bool
-}
-
 // Span follows one operation from the router's door to its end. Its methods are called in order, by one goroutine
-// at a time: Decided or Undecided once; then, if it was decided, Compare or Gap once.
+// at a time: Decided or Undecided; then, if it was decided, Compare or Gap once.
+//
+// The truth is the store that decides in the stage of the outcome's stamp. Decided comes as soon as that store has
+// answered, or later with that time in Outcome.Ended. An operation that was routed again after a decision is Decided
+// again, once for each: the last outcome is the one that counts, the others tell what the stores took meanwhile. An
+// attempt that was refused as stale is no decision, and Outcome.Asked leaves it out.
+//
+// In handover Redis's outcome is Decided, and MySQL's judgement Compared once the operation has its answer: confirmed,
+// or turned down, which gives Redis's units back.
 type Span struct {
 	engine *Engine
 	pair   Pair
+
+	began time.Time // at the router's door
 
 	effects  []effect
 	decided  bool
 	finished bool // compared or gap
 	gap      bool
+	// first is the earlier decision of an operation that was decided again.
+	first *attempt
 	// overtaken: a later step of the reservation was there first, so the mirror's time says nothing of its speed.
 	overtaken bool
 	// void: the hold reached the mirror past its expiry and took no stock there. The step that ends it in the truth
 	// closes the account of both.
 	void bool
-	// mirrorFrom and mirrorTo bound when the mirror took the operation's effect. A zero mirrorTo is "not yet".
-	mirrorFrom, mirrorTo time.Time
+	// turnedDown: MySQL said no to what Redis had taken in handover.
+	turnedDown bool
 
-	prev, next *Span // the engine's list of live spans, in order of Begin
+	// traces says when each store took the operation's effect. The engine's lock guards them once they are registered.
+	traces stores[trace]
+
+	prev, next *Span // the engine's list of live spans, in order of began
 	listed     bool
+}
+
+// attempt is a decision that another one replaced.
+type attempt struct {
+	truth reservation.Truth
+	stamp reservation.Stamp
+	side  Side
 }
 
 // Outcome is the truth's answer, as the router saw it.
@@ -49,63 +60,123 @@ type Outcome struct {
 	Shop     int64
 	ID       reservation.ID
 	KeyHash  reservation.Hash
-	Stamp    reservation.Stamp
+	// Stamp is the one under which it was decided. Its stage says which store is the truth of this operation.
+	Stamp reservation.Stamp
 	// Moved is true where the operation moved units of its lines in the truth.
 	Moved bool
 	// Adjustment is set for an adjustment that was carried out.
 	Adjustment *reservation.Adjustment
+	// Asked is when the truth was asked, under this stamp; zero: when the operation began, or was decided before.
+	Asked time.Time
 	// Ended is when the truth had answered; zero: now.
 	Ended time.Time
 }
 
-// Decided notes the truth's answer.
+// Decided notes the truth's answer. Told again, after the operation was routed again, it replaces the earlier answer.
 func (s *Span) Decided(o Outcome) {
-	now := o.Ended
-	if now.IsZero() {
-		now = s.engine.now()
+	asked := s.attempted(&o)
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	if s.decided {
+		s.again(o, asked)
+		return
 	}
-	s.pair.Shop, s.pair.ID, s.pair.KeyHash, s.pair.Stamp = o.Shop, o.ID, o.KeyHash, o.Stamp
-	s.pair.Lines, s.pair.Replayed = o.Lines, o.Replayed
-	s.pair.Truth.Decision, s.pair.Truth.Record, s.pair.Truth.Levels = o.Decision, o.Record, o.Levels
-	if o.Record != nil {
-		s.pair.Truth.State = o.Record.State
-	}
-	s.pair.Truth.Ended = now
-	s.mirrorFrom = now
+	s.note(o, asked)
+	truth := truthOf(o.Stamp.Stage)
+	s.traces.of(truth).take = asked
+	s.traces.of(other(truth)).take = window{from: asked.to}
 	s.engine.register(s, effectsOf(s.pair.Op, o))
 }
 
+// attempted is when the truth decided.
+func (s *Span) attempted(o *Outcome) window {
+	w := window{o.Asked, o.Ended}
+	if w.from.IsZero() {
+		w.from = s.began
+		if s.decided {
+			w.from = s.pair.Truth.Ended
+		}
+	}
+	if w.to.IsZero() {
+		w.to = s.engine.now()
+	}
+	return w
+}
+
+func (s *Span) note(o Outcome, asked window) {
+	p := &s.pair
+	p.Shop, p.ID, p.KeyHash, p.Stamp = o.Shop, o.ID, o.KeyHash, o.Stamp
+	p.Lines, p.Replayed = o.Lines, o.Replayed
+	p.Truth = Side{Decision: o.Decision, Record: o.Record, Levels: o.Levels, Began: asked.from, Ended: asked.to}
+	if o.Record != nil {
+		p.Truth.State = o.Record.State
+	}
+}
+
+// again replaces the decision of an operation that was routed again. What the first one moved stays where it is if the
+// new truth agrees; if it does not, it is given back. The caller holds the lock.
+func (s *Span) again(o Outcome, asked window) {
+	was, is := truthOf(s.pair.Stamp.Stage), truthOf(o.Stamp.Stage)
+	if s.first == nil {
+		s.first = &attempt{was, s.pair.Stamp, s.pair.Truth}
+	}
+	s.note(o, asked)
+	switch moved, stands := len(s.effects) > 0, stands(o.Decision); {
+	case !moved:
+		s.traces.of(is).take = asked
+		s.traces.of(other(is)).take = window{from: asked.to}
+		s.engine.register(s, effectsOf(s.pair.Op, o))
+	case stands && is != was:
+		*s.traces.of(is) = trace{take: asked}
+	case stands: // the same store took it at the first time of asking
+	case is != was:
+		*s.traces.of(is) = trace{never: true}
+		s.traces.of(was).back = window{from: asked.to}
+	default:
+		s.traces.of(is).back = asked
+		*s.traces.of(other(is)) = trace{never: true}
+	}
+}
+
 // Undecided ends an operation whose outcome in the truth is not known, or that the truth refused to take. What it
-// may have done is remembered: o is what the caller asked for.
+// may have done is remembered: o is what the caller asked for, with the stamp of the last attempt.
 func (s *Span) Undecided(reason GapReason, o Outcome) {
-	s.pair.Truth.Ended = s.engine.now()
-	s.pair.Shop, s.pair.ID, s.pair.Lines, s.pair.Stamp = o.Shop, o.ID, o.Lines, o.Stamp
-	s.mirrorFrom = s.pair.Truth.Began
-	s.engine.register(s, perhaps(s.pair.Op, o, reason))
+	s.lost(reason, o)
 	s.Gap(reason)
 	if reason == GapUnknown && len(o.Lines) == 0 {
 		s.engine.remember(s)
 	}
 }
 
-// perhaps gives what an operation without an answer may have done.
-func perhaps(op reservation.Op, o Outcome, reason GapReason) []effect {
-	if reason != GapUnknown {
-		return nil
+func (s *Span) lost(reason GapReason, o Outcome) {
+	asked := s.attempted(&o)
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	was, is := truthOf(s.pair.Stamp.Stage), truthOf(o.Stamp.Stage)
+	p := &s.pair
+	p.Shop, p.ID, p.Lines, p.Stamp = o.Shop, o.ID, o.Lines, o.Stamp
+	p.Truth = Side{Began: asked.from, Ended: asked.to}
+	if s.decided && len(s.effects) > 0 { // one store has it, and nobody knows what comes of it
+		s.traces.of(was).back = window{from: asked.from}
+		*s.traces.of(other(was)) = trace{take: window{from: asked.from}}
+		return
 	}
-	o.Moved, o.Replayed = true, false
-	effects := effectsOf(op, o)
-	for i := range effects {
-		effects[i].maybe = true
-	}
-	return effects
+	s.traces.of(is).take = asked
+	s.traces.of(other(is)).take = window{from: asked.from}
+	s.engine.register(s, perhaps(p.Op, o, reason))
 }
 
 // MirrorBegins notes that the mirror starts on the operation.
 func (s *Span) MirrorBegins() { s.MirrorBeganAt(s.engine.now()) }
 
 // MirrorBeganAt is MirrorBegins for a mirror that was written before the caller was answered.
-func (s *Span) MirrorBeganAt(at time.Time) { s.pair.Mirror.Began = at }
+func (s *Span) MirrorBeganAt(at time.Time) {
+	s.pair.Mirror.Began, s.pair.Mirror.Ended = at, time.Time{}
+}
+
+// MirrorEndedAt notes when the mirror had answered, where more was done before the operation is compared: in handover,
+// the confirmation. Without it, Compare is that moment.
+func (s *Span) MirrorEndedAt(at time.Time) { s.pair.Mirror.Ended = at }
 
 // Compare ends the operation with the mirror's judgement.
 func (s *Span) Compare(j reservation.Judgement) {
@@ -114,68 +185,58 @@ func (s *Span) Compare(j reservation.Judgement) {
 		return
 	}
 	now := s.engine.now()
-	switch {
-	case s.pair.Mirror.Began.IsZero(): // the operation's own protocol wrote both
-		s.pair.Mirror.Began = s.pair.Truth.Began
-	case j.Overtaken: // a later step stored and judged it, at some time since the answer
-		s.pair.Mirror.Began, s.overtaken = s.pair.Truth.Ended, true
+	m := &s.pair.Mirror
+	if m.Ended.IsZero() {
+		m.Ended = now
 	}
-	s.pair.Mirror.Ended = now
-	s.pair.Mirror.Decision, s.pair.Mirror.State = j.Decision, j.State
-	s.pair.Mirror.Record, s.pair.Mirror.Levels = j.Record, j.Levels
-	s.void = s.pair.Op == reservation.OpReserve && !s.pair.Replayed && s.pair.Truth.State.TakesUnits() && j.State == reservation.Expired
+	switch {
+	case m.Began.IsZero(): // the operation's own protocol wrote both
+		m.Began = s.pair.Truth.Began
+	case j.Overtaken: // a later step stored and judged it, at some time since the answer
+		m.Began, s.overtaken = s.pair.Truth.Ended, true
+	}
+	m.Decision, m.State, m.Record, m.Levels = j.Decision, j.State, j.Record, j.Levels
+	took := s.pair.Op == reservation.OpReserve && !s.pair.Replayed && s.pair.Truth.State.TakesUnits()
+	s.void = took && j.State == reservation.Expired
+	s.turnedDown = took && s.pair.Truth.State == reservation.Provisional && j.Decision != reservation.Granted &&
+		!j.State.TakesUnits() && !s.void
 	s.engine.compared(s, now)
 }
 
 // Gap ends the operation without a comparison: catch-up has to see to it.
 func (s *Span) Gap(reason GapReason) { s.engine.gapped(s, reason) }
 
-func effectsOf(op reservation.Op, o Outcome) []effect {
-	if o.Replayed {
-		return nil
+// mirrored closes the traces of an operation that was compared: at is when its last step was over. The caller holds
+// the lock.
+func (s *Span) mirrored(at time.Time) {
+	p := &s.pair
+	truth := p.truth()
+	m := s.traces.of(other(truth))
+	switch {
+	case s.turnedDown:
+		s.traces.of(truth).back = window{p.Mirror.Ended, at}
+		*m = trace{never: true}
+	case m.take.to.IsZero():
+		m.take = window{p.Mirror.Began, p.Mirror.Ended}
 	}
-	if a := o.Adjustment; a != nil {
-		return []effect{{bucket: a.Bucket, delta: a.Delta}}
-	}
-	sign := int64(0)
-	switch op {
-	case reservation.OpReserve:
-		sign = -1
-	case reservation.OpClaim: // a late one takes what its hold had given back; a refused one gives back
-		sign = -1
-		if o.Decision == reservation.RefundRequired {
-			sign = 1
-		}
-	case reservation.OpRelease, reservation.OpExpire:
-		sign = 1
-	case reservation.OpAdjust:
-	}
-	passing := op == reservation.OpClaim && !o.Moved && o.Decision == reservation.ClaimedOK
-	if (!o.Moved && !passing) || sign == 0 {
-		return nil
-	}
-	effects := make([]effect, len(o.Lines))
-	for i, l := range o.Lines {
-		effects[i] = effect{l.Bucket(o.Shop), sign * l.Quantity, op == reservation.OpClaim, passing}
-	}
-	return effects
+	s.traces.redis.end(at)
+	s.traces.mysql.end(at)
 }
 
-// GapReason says why an operation was not compared.
-type GapReason string
+// answer is what the caller was told: in handover, MySQL's no.
+func (s *Span) answer() reservation.Decision {
+	if s.turnedDown {
+		return s.pair.Mirror.Decision
+	}
+	return s.pair.Truth.Decision
+}
 
-// The reasons. The first three are the truth's, the others the mirror's.
-const (
-	GapUnknown     GapReason = "unknown"        // the truth's outcome is not known
-	GapUnavailable GapReason = "unavailable"    // the truth could not be asked, or was busy
-	GapRefused     GapReason = "frozen"         // the pod or bucket is frozen
-	GapQueueFull   GapReason = "queue_full"     // the mirror's queue was full
-	GapBreakerOpen GapReason = "breaker_open"   // the mirror's breaker was open
-	GapTimeout     GapReason = "mirror_timeout" // the mirror did not answer within its deadline
-	GapError       GapReason = "mirror_error"   // the mirror failed
-	GapStale       GapReason = "stale"          // the mirror's fence refused an older epoch
-	GapPanic       GapReason = "panic"          // the mirror's code panicked
-	GapShutdown    GapReason = "shutdown"       // the router stopped first
-	GapBackfilled  GapReason = "backfilled"     // its reserve was missing in the mirror and was brought over now
-	GapIncoherent  GapReason = "incoherent"     // the pair lacked a decision: a fault in this program
-)
+// replayed gives the mirror's side of an operation that the mirror had decided first, as the truth of another stage,
+// what it saw then: its judgement only repeats that decision.
+func (s *Span) replayed() {
+	f, m := s.first, &s.pair.Mirror
+	if f == nil || f.truth == s.pair.truth() || f.side.Decision != m.Decision || len(m.Levels) > 0 {
+		return
+	}
+	m.Levels, m.Began, m.Ended = f.side.Levels, f.side.Began, f.side.Ended
+}

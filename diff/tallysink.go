@@ -3,9 +3,7 @@ package diff
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
@@ -61,27 +59,10 @@ func (t *TallyTable) PutTallies(ctx context.Context, rows []TallyRow) error {
 }
 
 // Read sums the tallies of every router since a time.
-func (t *TallyTable) Read(ctx context.Context, since time.Time) (tally Tally, err error) {
-	rows, err := t.DB.QueryContext(ctx, sqlSumTallies, t.Pod, since)
+func (t *TallyTable) Read(ctx context.Context, since time.Time) (Tally, error) {
+	n, err := t.cells(ctx, sqlSumTallies, t.Pod, since)
 	if err != nil {
-		return Tally{}, fmt.Errorf("read the tallies of pod %s: %w", t.Pod, err)
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	n := map[cell]int64{}
-	for rows.Next() {
-		var op, kindName, name string
-		var v int64
-		if err := rows.Scan(&op, &kindName, &name, &v); err != nil {
-			return Tally{}, fmt.Errorf("read the tallies of pod %s: %w", t.Pod, err)
-		}
-		c, err := parseCell(op, kindName, name)
-		if err != nil {
-			return Tally{}, err
-		}
-		n[c] += v
-	}
-	if err := rows.Err(); err != nil {
-		return Tally{}, fmt.Errorf("read the tallies of pod %s: %w", t.Pod, err)
+		return Tally{}, err
 	}
 	return tallyOf(n), nil
 }
@@ -93,7 +74,7 @@ func parseCell(op, kindName, name string) (cell, error) {
 			c.op = o
 		}
 	}
-	for k := kindOperations; k <= kindFirst; k++ {
+	for k := kindOperations; k < kindEnd; k++ {
 		if k.String() == kindName {
 			c.kind = k
 		}
@@ -118,7 +99,7 @@ func (e *Engine) Flush(ctx context.Context) error {
 		e.tally.hour = now
 	}
 	hour := e.tally.hour
-	taken := maps.Clone(e.tally.n)
+	taken := e.tally.snapshot()
 	var rows []TallyRow
 	for c, n := range taken {
 		if n != e.tally.flushed[c] {

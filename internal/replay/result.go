@@ -82,7 +82,7 @@ func newResult(pod *podset.Pod, plan loadgen.Plan, s loadgen.Stats, took time.Du
 	r.Operations = int64(s.Operations)
 	if e := pod.Router.Engine(); e != nil {
 		t := e.Tally()
-		r.LatencyMS["redis"], r.LatencyMS["mysql"] = t.TruthMS, t.MirrorMS
+		r.LatencyMS["redis"], r.LatencyMS["mysql"] = t.RedisMS, t.MySQLMS
 		if samples, dropped := e.Samples(); len(samples) > 0 {
 			r.Samples, r.SamplesDropped = samples, dropped
 		}
