@@ -20,14 +20,20 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("%s of pod %s is refused: %s", e.Action, e.Pod, e.Reason)
 }
 
-// NoRefugeError: the pod's Redis could not be reached, so there is nothing to flee to. Nothing is known to have changed.
+// NoRefugeError: the pod's Redis could not take a kill, so there is nothing to flee to.
 type NoRefugeError struct {
-	Pod   string
-	Cause error
+	Pod string
+	// Latched: Redis is in doubt (suspect, flushed, being restored), but it has the latch: the kill counts as soon as it
+	// has been restored. If not, nothing is known to have changed.
+	Latched bool
+	Cause   error
 }
 
 // Error says what there is not.
 func (e *NoRefugeError) Error() string {
+	if e.Latched {
+		return fmt.Sprintf("pod %s is not killed yet: its Redis is in doubt; the latch is set, and counts once Redis has been restored: %v", e.Pod, e.Cause)
+	}
 	return fmt.Sprintf("pod %s is not killed: a kill flees to Redis, and Redis cannot take it: %v", e.Pod, e.Cause)
 }
 

@@ -3,6 +3,7 @@ package killswitch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os/user"
 	"time"
@@ -16,19 +17,43 @@ type MySQL interface {
 	reservation.Marks
 }
 
-// Survey is how complete each store's view of the other is, as catch-up finds it without writing anything.
+// Survey is how complete each store's view of the other is, as catch-up finds it without writing anything. What is
+// younger than the settle time is in none of it.
 type Survey struct {
-	// Complete: the view is complete (DESIGN section 3, gate complete). Because says what it still lacks.
-	Complete bool
-	Because  []string
+	// Ready: what cutover waits for in handover is there (DESIGN section 3, gate complete). Because says what is not.
+	Ready   bool
+	Because []string
 	// Debt is what one store promised and the other lacks.
 	Debt reservation.Debt
-	// Differ counts records whose outcomes differ between the stores: final states, rejections.
-	Differ int64
-	// Waiting counts MySQL holds that nobody was promised: each is left to its retry or its expiry.
-	Waiting int64
-	// ShortBuckets have promised more than they hold (unpooled below zero).
-	ShortBuckets []reservation.Bucket
+	// Differing counts ended reservations and rejections that differ, or that one store lacks.
+	Differing int64
+	// Unconfirmed counts MySQL's holds that nobody was promised: each is left to its retry or its expiry.
+	Unconfirmed int64
+	// ShortBuckets have promised more than they hold (unpooled below zero); Short names some of them.
+	ShortBuckets int64
+	Short        []reservation.Bucket
+	// Lagging counts buckets of which Redis has an older version than the ledger.
+	Lagging int64
+}
+
+// lacks says in words what the two stores' views lack; empty: both are complete.
+func (s Survey) lacks() []string {
+	var out []string
+	for _, part := range []struct {
+		n    int64
+		what string
+	}{
+		{s.Debt.Reservations, "reservation that one store lacks"},
+		{s.Differing, "ended reservation or rejection that differs"},
+		{s.Unconfirmed, "hold of MySQL that nobody was promised, left to its retry or expiry"},
+		{s.ShortBuckets, "bucket with more promised than there is"},
+		{s.Lagging, "bucket of which Redis has an older version than the ledger"},
+	} {
+		if part.n > 0 {
+			out = append(out, fmt.Sprintf("%d x %s", part.n, part.what))
+		}
+	}
+	return out
 }
 
 // Latency is a distribution's two figures, in milliseconds.
@@ -50,10 +75,12 @@ type Evidence struct {
 // PoolDepth is how full the unit pools are.
 type PoolDepth struct {
 	Buckets int64 // that were looked at
-	Short   []reservation.Bucket
+	// ShortBuckets have too few units; Short names some of them.
+	ShortBuckets int64
+	Short        []reservation.Bucket
 }
 
-// Bounds are the figures at which gates open.
+// Bounds are the figures at which gates open. Left out whole, they are the defaults.
 type Bounds struct {
 	// MinCompared is the least number of compared operations that are evidence. Default 1000.
 	MinCompared int64
@@ -87,17 +114,18 @@ type Options struct {
 
 	// CatchUp runs one full round both ways. Nil: none.
 	CatchUp func(ctx context.Context) error
-	// Survey looks and changes nothing. Nil: debt and completeness stay inconclusive.
-	Survey func(ctx context.Context) (Survey, error)
+	// Survey looks, and changes nothing. It is given both fences as they were read. Nil: debt and completeness stay
+	// inconclusive.
+	Survey func(ctx context.Context, redis, mysql reservation.Fence) (Survey, error)
 	// Evidence sums what was compared. Nil: inconclusive.
 	Evidence func(ctx context.Context) (Evidence, error)
 	// Pool gives the pools' depth. Nil: the survey's short buckets.
 	Pool func(ctx context.Context) (PoolDepth, error)
 	// Health gives what a doctor would fail the stores for. Nil: only that they answer and agree.
 	Health func(ctx context.Context) ([]string, error)
-	// Reseed rebuilds Redis from MySQL, wiping it first, and finishes with this fence. It can be run again. Nil: a pod
-	// cannot leave complete. It gives what a person should know of it.
-	Reseed func(ctx context.Context, to reservation.Stamp) (string, error)
+	// Reseed rebuilds Redis from MySQL, wiping it first, and finishes with this fence and this audit record. It can be
+	// run again. It gives what a person should know of it. Nil: a pod cannot leave complete here.
+	Reseed func(ctx context.Context, to reservation.Stamp, a reservation.AuditRecord) (string, error)
 
 	// Failpoint, if not nil, is called by name at each step of what changes something. Tests stop there.
 	Failpoint func(step string)
@@ -166,6 +194,9 @@ func (o *Options) fill() {
 }
 
 func (b *Bounds) fill() {
+	if *b == (Bounds{}) {
+		b.MaxQueue = defaultMaxQueue // else a bound of zero is one
+	}
 	if b.MinCompared == 0 {
 		b.MinCompared = defaultMinCompared
 	}
@@ -174,9 +205,6 @@ func (b *Bounds) fill() {
 	}
 	if b.LatencyFloor == 0 {
 		b.LatencyFloor = defaultLatencyFloor
-	}
-	if b.MaxQueue == 0 {
-		b.MaxQueue = defaultMaxQueue
 	}
 }
 

@@ -1,0 +1,60 @@
+package killswitch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// Freeze sets the brake of the pod (zero bucket) or of one bucket, or lifts it: no new reservations; claims, releases
+// and reads go on. It is set in Redis first, then in MySQL. One store is enough for what that store decides, and the
+// result says which it reached. It is an error only if it reached none.
+func (c *Control) Freeze(ctx context.Context, b reservation.Bucket, on bool, reason, ticket string) (FreezeResult, error) {
+	action, res := reservation.ActionFreeze, FreezeResult{Pod: c.opt.Pod, Frozen: on, Reached: []string{}}
+	if !on {
+		action = reservation.ActionUnfreeze
+	}
+	if b != (reservation.Bucket{}) {
+		if err := b.Validate(); err != nil {
+			return res, err
+		}
+		res.Bucket = b.String()
+	}
+	a := c.audit(action, reason, ticket)
+	if res.Bucket != "" {
+		a.Detail = "bucket " + res.Bucket
+	}
+	c.opt.Failpoint("before_freeze")
+	rerr := bounded(ctx, func(ctx context.Context) error {
+		_, err := c.opt.Redis.Freeze(ctx, b, on, a)
+		return err
+	})
+	res.note(reservation.Redis, rerr)
+	c.opt.Failpoint("frozen_redis")
+	merr := bounded(ctx, func(ctx context.Context) error {
+		_, err := c.opt.MySQL.Freeze(ctx, b, on, a)
+		return err
+	})
+	res.note(reservation.MySQL, merr)
+	c.opt.Failpoint("frozen_mysql")
+	if len(res.Reached) == 0 {
+		return res, fmt.Errorf("%s of pod %s reached no store: %w", action, c.opt.Pod, errors.Join(rerr, merr))
+	}
+	return res, nil
+}
+
+func bounded(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, changeWait)
+	defer cancel()
+	return f(ctx)
+}
+
+func (r *FreezeResult) note(store reservation.Truth, err error) {
+	if err == nil {
+		r.Reached = append(r.Reached, store.String())
+		return
+	}
+	r.Missed = append(r.Missed, MissedStore{Store: store.String(), Error: err.Error()})
+}
