@@ -32,8 +32,6 @@ type Survey struct {
 	// ShortBuckets have promised more than they hold (unpooled below zero); Short names some of them.
 	ShortBuckets int64
 	Short        []reservation.Bucket
-	// Lagging counts buckets of which Redis has an older version than the ledger.
-	Lagging int64
 }
 
 // lacks says in words what the two stores' views lack; empty: both are complete.
@@ -47,7 +45,6 @@ func (s Survey) lacks() []string {
 		{s.Differing, "ended reservation or rejection that differs"},
 		{s.Unconfirmed, "hold of MySQL that nobody was promised, left to its retry or expiry"},
 		{s.ShortBuckets, "bucket with more promised than there is"},
-		{s.Lagging, "bucket of which Redis has an older version than the ledger"},
 	} {
 		if part.n > 0 {
 			out = append(out, fmt.Sprintf("%d x %s", part.n, part.what))

@@ -8,7 +8,7 @@ import (
 func SurveyOf(s shadow.Survey) Survey {
 	out := Survey{
 		Debt: s.Debt(), Differing: int64(s.Differing), Unconfirmed: s.Unconfirmed.Reservations,
-		ShortBuckets: int64(s.ShortBuckets), Short: s.Short, Lagging: int64(s.Lagging),
+		ShortBuckets: int64(s.ShortBuckets), Short: s.Short,
 	}
 	out.Ready, out.Because = s.ReadyForCutover()
 	return out
