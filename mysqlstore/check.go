@@ -159,5 +159,15 @@ func (s *Store) fenceFinding(ctx context.Context) Finding {
 }
 
 func describe(f reservation.Fence) string {
-	return fmt.Sprintf("epoch %d, %s", f.Epoch, f.Stage)
+	said := fmt.Sprintf("epoch %d, %s", f.Epoch, f.Stage)
+	if f.Frozen {
+		said += ", frozen"
+	}
+	if n := len(f.FrozenBuckets); n > 0 {
+		said += fmt.Sprintf(", %d buckets frozen", n)
+	}
+	if f.Marks > 0 {
+		said += fmt.Sprintf(", %d marks", f.Marks)
+	}
+	return said
 }

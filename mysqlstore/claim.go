@@ -11,6 +11,11 @@ import (
 // reservation's lock is had. A rejected or released one is a *ConflictError; a claim that is there already, also of
 // a record that was purged since, answers the same again.
 func (s *Store) Claim(ctx context.Context, st reservation.Stamp, shop int64, id reservation.ID) (reservation.ClaimResult, error) {
+	return s.claim(ctx, st, shop, id, false)
+}
+
+// claim is Claim; with mark, the outcome is answered without Redis.
+func (s *Store) claim(ctx context.Context, st reservation.Stamp, shop int64, id reservation.ID, mark bool) (reservation.ClaimResult, error) {
 	var res reservation.ClaimResult
 	seen, err := s.lookForClaim(ctx, shop, id)
 	if err != nil {
@@ -31,7 +36,10 @@ func (s *Store) Claim(ctx context.Context, st reservation.Stamp, shop int64, id 
 			return err
 		}
 		c := &claiming{s: s, t: t, cur: cur, ls: ls}
-		res, err = c.decide(ctx)
+		if res, err = c.decide(ctx); err == nil && mark {
+			err = s.markLocked(ctx, t, cur)
+			res.Record.Marked = true
+		}
 		if res.Replayed && res.Record.ClaimedAt.Equal(done) {
 			res.Replayed = false // it was committed after all
 		}

@@ -24,7 +24,7 @@ func contractHarness(t *testing.T, cfg storetest.Config) *storetest.Harness {
 	t.Helper()
 	b := open(t, complete, func(o *mysqlstore.Options) { o.LatePolicy, o.Retention = cfg.Late, cfg.Retention })
 	return &storetest.Harness{
-		Store: b.Store, Stamp: b.st, Truth: reservation.MySQL,
+		Store: b.Store, Stamp: b.st, Truth: reservation.MySQL, FenceRises: true,
 		Stock: func(ctx context.Context, stock []reservation.Stocking) error {
 			_, _, err := b.Stock(ctx, b.st, stock)
 			return err
@@ -66,8 +66,8 @@ func setFence(ctx context.Context, db *sql.DB, pod string, f reservation.Fence) 
 		_, err := db.ExecContext(ctx, "DELETE FROM pod_fence WHERE pod = ?", []byte(pod))
 		return err
 	}
-	_, err := db.ExecContext(ctx, `REPLACE INTO pod_fence (pod, epoch, stage, marks, frozen, updated_at)
-VALUES (?, ?, ?, ?, ?, UTC_TIMESTAMP(6))`, []byte(pod), f.Epoch, f.Stage.String(), f.Marks, f.Frozen)
+	_, err := db.ExecContext(ctx, `REPLACE INTO pod_fence (pod, epoch, stage, frozen, updated_at)
+VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6))`, []byte(pod), f.Epoch, f.Stage.String(), f.Frozen)
 	return err
 }
 

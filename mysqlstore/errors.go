@@ -60,6 +60,8 @@ func retryReason(err error) string {
 		return "race"
 	case errors.Is(err, errTimeLimit):
 		return "time_limit"
+	case errors.Is(err, errBehind):
+		return "fence"
 	case errors.As(err, &me):
 		switch me.Number {
 		case erDeadlock:
@@ -89,7 +91,7 @@ func isAnswer(err error) bool {
 		se *sqlError
 		ce *commitError
 	)
-	return !errors.As(err, &se) && !errors.As(err, &ce) && !errors.Is(err, errRace)
+	return !errors.As(err, &se) && !errors.As(err, &ce) && !errors.Is(err, errRace) && !errors.Is(err, errBehind)
 }
 
 func unavailable(err error) error {

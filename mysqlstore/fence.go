@@ -3,6 +3,8 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/twinhold/twinhold/reservation"
@@ -11,12 +13,13 @@ import (
 // readFence gives the pod's fence and MySQL's clock; epoch 0 if there is none.
 func (s *Store) readFence(ctx context.Context, r runner, query string) (reservation.Fence, time.Time, error) {
 	var (
-		f     reservation.Fence
-		now   time.Time
-		stage string
+		f      reservation.Fence
+		now    time.Time
+		stage  string
+		frozen []byte
 	)
 	err := each(ctx, r, func(rows *sql.Rows) error {
-		return asSQL(rows.Scan(&f.Epoch, &stage, &f.Marks, &f.Frozen, &now))
+		return asSQL(rows.Scan(&f.Epoch, &stage, &f.Frozen, &frozen, &now, &f.Marks))
 	}, query, []byte(s.opts.Pod))
 	if err != nil || f.Epoch == 0 {
 		return reservation.Fence{}, now, err
@@ -24,10 +27,34 @@ func (s *Store) readFence(ctx context.Context, r runner, query string) (reservat
 	if f.Stage, err = reservation.ParseStage(stage); err != nil {
 		return reservation.Fence{}, now, corrupt("the fence of %s: %v", s.opts.Pod, err)
 	}
+	if f.FrozenBuckets, err = unpackBuckets(frozen); err != nil {
+		return reservation.Fence{}, now, corrupt("the fence of %s: frozen_buckets: %v", s.opts.Pod, err)
+	}
 	return f, now, nil
 }
 
-// ReadFence gives the pod's fence; its Epoch is 0 if there is none.
+// errBehind: the caller's epoch is newer than the fence's, which has to be raised before the write can go on.
+var errBehind = errors.New("the fence is behind the caller")
+
+// checkFence compares a write's stamp with the fence that its transaction has read.
+func checkFence(st reservation.Stamp, f reservation.Fence) error {
+	if f.Epoch != 0 && f.Epoch < st.Epoch {
+		return errBehind
+	}
+	return reservation.CheckFence(reservation.MySQL, st, f)
+}
+
+// frozenFor tells whether a fence's brakes forbid a new reservation of these lines.
+func frozenFor(f reservation.Fence, shop int64, lines []reservation.Line) bool {
+	if f.Frozen || len(f.FrozenBuckets) == 0 {
+		return f.Frozen
+	}
+	return slices.ContainsFunc(lines, func(l reservation.Line) bool {
+		return slices.Contains(f.FrozenBuckets, l.Bucket(shop))
+	})
+}
+
+// ReadFence gives the pod's fence, with the number of marks outstanding; its Epoch is 0 if there is none.
 func (s *Store) ReadFence(ctx context.Context) (reservation.Fence, error) {
 	var f reservation.Fence
 	err := s.read(ctx, "read_fence", func(ctx context.Context) (err error) {
@@ -58,8 +85,8 @@ func (s *Store) Empty(ctx context.Context) (bool, error) {
 // InitFence creates the fence if the schema holds nothing of this pod, and gives the fence that is there then. A
 // schema that holds reservations but no fence has lost it: that is a *reservation.FenceError with NoFence.
 func (s *Store) InitFence(ctx context.Context, st reservation.Stamp) (reservation.Fence, error) {
-	if st.Epoch == 0 || !st.Stage.Valid() {
-		return reservation.Fence{}, &reservation.InvalidError{Field: "stamp", Reason: "needs an epoch above 0 and a valid stage"}
+	if err := validateStamp(st); err != nil {
+		return reservation.Fence{}, err
 	}
 	empty, err := s.Empty(ctx)
 	if err != nil {
@@ -75,6 +102,13 @@ func (s *Store) InitFence(ctx context.Context, st reservation.Stamp) (reservatio
 		err = &reservation.FenceError{Store: reservation.MySQL, Verdict: reservation.NoFence, Caller: st}
 	}
 	return f, err
+}
+
+func validateStamp(st reservation.Stamp) error {
+	if st.Epoch == 0 || !st.Stage.Valid() {
+		return &reservation.InvalidError{Field: "stamp", Reason: "needs an epoch above 0 and a valid stage"}
+	}
+	return nil
 }
 
 // insertFence inserts the row. A lost reply is settled by the second try, which meets the first one's row; so is a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,7 +24,7 @@ func (s *Store) Inspect(ctx context.Context) (reservation.Snapshot, error) {
 		if i.snap.Fence, _, err = s.readFence(ctx, t.conn, qFenceRead); err != nil {
 			return err
 		}
-		for _, part := range []func(context.Context) error{i.ledger, i.records, i.units, i.lines, i.entries} {
+		for _, part := range []func(context.Context) error{i.ledger, i.records, i.units, i.lines, i.entries, i.marks} {
 			if err := part(ctx); err != nil {
 				return err
 			}
@@ -145,4 +146,30 @@ func (i *inspection) entries(ctx context.Context) error {
 		i.snap.Entries = append(i.snap.Entries, e)
 		return nil
 	}, qInspectEntries)
+}
+
+// marks compares the notes with the rows that they are on: both say it, or neither.
+func (i *inspection) marks(ctx context.Context) error {
+	noted := map[reservation.ID]bool{}
+	err := each(ctx, i.t.conn, func(rows *sql.Rows) error {
+		var id []byte
+		if err := rows.Scan(&id); err != nil {
+			return asSQL(err)
+		}
+		noted[reservation.ID(id)] = true
+		return nil
+	}, qInspectMarks)
+	if err != nil {
+		return err
+	}
+	for _, r := range i.snap.Records {
+		if r.Marked != noted[r.ID] {
+			i.orphan("reservation %s: its row says marked: %t, reservation_marks: %t", r.ID, r.Marked, noted[r.ID])
+		}
+		delete(noted, r.ID)
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(noted), func(a, b reservation.ID) int { return slices.Compare(a[:], b[:]) }) {
+		i.orphan("a mark of reservation %s, which is not there", id)
+	}
+	return nil
 }

@@ -37,7 +37,7 @@ func newMetrics(r prometheus.Registerer, pod string) *metrics {
 			Buckets:                     prometheus.ExponentialBuckets(0.0005, 2, 14),
 			NativeHistogramBucketFactor: 1.1,
 		}, []string{"path"}),
-		retries:     vec("retries_total", "Transactions run again, by reason (1213, 1205, 1062, lost, race, time_limit, commit).", "reason"),
+		retries:     vec("retries_total", "Transactions run again, by reason (1213, 1205, 1062, lost, race, time_limit, fence, commit).", "reason"),
 		unknown:     vec("unknown_outcomes_total", "Commits whose outcome no look-up settled before the deadline, by path.", "path"),
 		busy:        vec("busy_total", "Rounds that found enough units but locked by others, by path.", "path"),
 		refills:     counter("refills_total", "Inline refills of a bucket's pool."),

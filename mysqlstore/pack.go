@@ -130,6 +130,29 @@ func unpackShortages(b []byte) ([]reservation.Shortage, error) {
 	return short, nil
 }
 
+// packBuckets is a list of buckets as pod_fence keeps it; nil for none.
+func packBuckets(buckets []reservation.Bucket) []byte {
+	if len(buckets) == 0 {
+		return nil
+	}
+	return []byte(jsonBucketList(buckets))
+}
+
+func unpackBuckets(b []byte) ([]reservation.Bucket, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	rows, err := unpackRows(b, 3)
+	if err != nil {
+		return nil, err
+	}
+	buckets := make([]reservation.Bucket, len(rows))
+	for n, r := range rows {
+		buckets[n] = reservation.Bucket{Shop: r[0], Item: r[1], Group: r[2]}
+	}
+	return buckets, nil
+}
+
 func unpackRows(b []byte, width int) ([][]int64, error) {
 	var rows [][]int64
 	if err := json.Unmarshal(b, &rows); err != nil {

@@ -104,7 +104,7 @@ func (s *Store) freeKey(ctx context.Context, t *tx, holder *row) error {
 	if holder == nil {
 		return nil
 	}
-	if holder.State.TakesUnits() && !holder.unmirrored {
+	if holder.State.TakesUnits() && !holder.Marked {
 		if err := s.giveBack(ctx, t, holder.Shop, holder.Lines); err != nil {
 			return err
 		}

@@ -15,10 +15,20 @@ const (
 
 // The fence.
 const (
-	qFenceShare = "/* conn_tag:fence */ SELECT epoch, stage, marks, frozen, UTC_TIMESTAMP(6) FROM pod_fence WHERE pod = ? FOR SHARE"
-	qFenceRead  = "/* conn_tag:fence_read */ SELECT epoch, stage, marks, frozen, UTC_TIMESTAMP(6) FROM pod_fence WHERE pod = ?"
-	qFenceInit  = `/* conn_tag:fence_init */ INSERT INTO pod_fence (pod, epoch, stage, marks, frozen, updated_at)
-VALUES (?, ?, ?, 0, FALSE, UTC_TIMESTAMP(6))`
+	selectFence = "SELECT epoch, stage, frozen, frozen_buckets, UTC_TIMESTAMP(6), "
+	ofPod       = " FROM pod_fence WHERE pod = ?"
+	qFenceShare = "/* conn_tag:fence */ " + selectFence + "0" + ofPod + " FOR SHARE"
+	qFenceLock  = "/* conn_tag:fence_lock */ " + selectFence + "0" + ofPod + " FOR UPDATE"
+	qFenceRead  = "/* conn_tag:fence_read */ " + selectFence + "(SELECT COUNT(*) FROM reservation_marks)" + ofPod
+	qFenceInit  = `/* conn_tag:fence_init */ INSERT INTO pod_fence (pod, epoch, stage, frozen, updated_at)
+VALUES (?, ?, ?, FALSE, UTC_TIMESTAMP(6))`
+	qFenceRaise = `/* conn_tag:fence_raise */ UPDATE pod_fence SET epoch = ?, stage = ?, updated_at = UTC_TIMESTAMP(6)
+WHERE pod = ? AND epoch < ?`
+	qFenceFreeze = `/* conn_tag:fence_freeze */ UPDATE pod_fence SET frozen = ?, frozen_buckets = ?, updated_at = UTC_TIMESTAMP(6)
+WHERE pod = ?`
+	qAuditInsert = `/* conn_tag:audit_insert */ INSERT INTO pod_audit (pod, at, action, raised, body) VALUES (?, ?, ?, ?, ?)
+ON DUPLICATE KEY UPDATE id = id`
+	qAudit      = "/* conn_tag:audit */ SELECT body FROM pod_audit WHERE pod = ? ORDER BY id"
 	qHasRecords = "/* conn_tag:fence_empty */ SELECT EXISTS (SELECT 1 FROM reservations LIMIT 1)"
 	qNow        = "/* conn_tag:now */ SELECT UTC_TIMESTAMP(6)"
 )
@@ -112,11 +122,11 @@ const (
 	qSettle = "/* conn_tag:settle */ SELECT 1 FROM reservations WHERE id = ? FOR UPDATE"
 
 	qRecordInsert = `/* conn_tag:record_insert */ INSERT INTO reservations
- (id, shop_id, idem_key, request_hash, cart, outcome, shortages, state, decided_by, epoch, judged, late,
+ (id, shop_id, idem_key, request_hash, cart, outcome, shortages, state, decided_by, epoch, unmirrored, judged, late,
   created_at, expires_at, purge_at, pinned_at, released_at, expired_at, claimed_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	qRecordUpdate = `/* conn_tag:record_update */ UPDATE reservations
-SET outcome = ?, shortages = ?, state = ?, decided_by = ?, epoch = ?, judged = ?, late = ?,
+SET outcome = ?, shortages = ?, state = ?, decided_by = ?, epoch = ?, unmirrored = ?, judged = ?, late = ?,
  created_at = ?, expires_at = ?, purge_at = ?, pinned_at = ?, released_at = ?, expired_at = ?, claimed_at = ?
 WHERE id = ?`
 	qKeyDrop   = "/* conn_tag:key_drop */ UPDATE reservations SET idem_key = NULL WHERE id = ?"
@@ -124,6 +134,23 @@ WHERE id = ?`
 WHERE id = ? AND purge_at <= UTC_TIMESTAMP(6) AND state <> 'held'`
 	qRecordsExpire = "/* conn_tag:records_expire */ UPDATE " + jsonIDs +
 		" STRAIGHT_JOIN reservations r ON r.id = UNHEX(d.h) SET r.state = 'expired', r.expired_at = ?"
+)
+
+// Marks. Whoever writes one holds the reservation's row.
+const (
+	qMarkSet    = "/* conn_tag:mark */ UPDATE reservations SET unmirrored = TRUE WHERE id = ?"
+	qMarkClear  = "/* conn_tag:unmark */ UPDATE reservations SET unmirrored = FALSE WHERE id = ?"
+	qMarkInsert = `/* conn_tag:mark */ INSERT INTO reservation_marks (reservation_id, created_at) VALUES (?, ?)
+ON DUPLICATE KEY UPDATE reservation_id = reservation_id`
+	qMarkDelete = "/* conn_tag:unmark */ DELETE FROM reservation_marks WHERE reservation_id = ?"
+	qMarked     = "/* conn_tag:marked */ SELECT STRAIGHT_JOIN" + recordColumns + `FROM reservation_marks m
+JOIN reservations r ON r.id = m.reservation_id WHERE m.reservation_id > ? ORDER BY m.reservation_id LIMIT ?`
+	qMarksDebt = `/* conn_tag:marks_debt */ SELECT (SELECT COUNT(*) FROM reservation_marks), COUNT(DISTINCT r.id),
+ COALESCE(SUM(q.quantity), 0), COALESCE(MAX(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), r.expires_at)), 0)
+FROM reservation_marks m
+JOIN reservations r ON r.id = m.reservation_id AND r.state = 'held'
+JOIN reserved_quantities q ON q.reservation_id = r.id`
+	qInspectMarks = "/* conn_tag:inspect */ SELECT reservation_id FROM reservation_marks ORDER BY reservation_id"
 )
 
 // Live lines.

@@ -108,18 +108,7 @@ func (s *Store) Availability(ctx context.Context, b reservation.Bucket) (reserva
 // Walk gives up to limit reservations with an id above after, in order of id. Records past their retention are left
 // out, as if they were purged.
 func (s *Store) Walk(ctx context.Context, after reservation.ID, limit int) ([]reservation.Record, error) {
-	var out []reservation.Record
-	err := s.read(ctx, "walk", func(ctx context.Context) error {
-		out = nil
-		return each(ctx, s.db, func(rows *sql.Rows) error {
-			r, err := scanRow(rows)
-			if err == nil {
-				out = append(out, r.Record)
-			}
-			return err
-		}, qRecordsWalk, after[:], limit)
-	})
-	return out, err
+	return s.recordsOf(ctx, "walk", qRecordsWalk, after[:], limit)
 }
 
 // Figures gives up to limit buckets after the given one, in bucket order.

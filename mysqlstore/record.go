@@ -11,9 +11,8 @@ import (
 // row is one reservation as its row says it.
 type row struct {
 	reservation.Record
-	judged     *verdict
-	unmirrored bool
-	at         time.Time // MySQL's clock when the row was read, after its lock was had
+	judged *verdict
+	at     time.Time // MySQL's clock when the row was read, after its lock was had
 }
 
 func (r *row) purged() bool { return !r.PurgeAt.After(r.at) }
@@ -36,7 +35,7 @@ func scanRow(rows *sql.Rows) (*row, error) {
 		outcome, state, truth               string
 		pinned, released, expired, claimed  sql.NullTime
 	)
-	err := rows.Scan(&id, &r.Shop, &key, &hash, &cart, &outcome, &shorts, &state, &truth, &r.Epoch, &r.unmirrored,
+	err := rows.Scan(&id, &r.Shop, &key, &hash, &cart, &outcome, &shorts, &state, &truth, &r.Epoch, &r.Marked,
 		&judged, &r.Late, &r.CreatedAt, &r.ExpiresAt, &r.PurgeAt, &pinned, &released, &expired, &claimed, &r.at)
 	if err != nil {
 		return nil, asSQL(err)
@@ -109,7 +108,7 @@ func rowByKey(ctx context.Context, r runner, shop int64, key string) (*row, erro
 	return rowOf(ctx, r, qRecordByKey, shop, []byte(key))
 }
 
-// insertRecord writes a new reservation's row, and its live lines if it holds units.
+// insertRecord writes a new reservation's row, its live lines if it holds units, and its mark if it has one.
 func (s *Store) insertRecord(ctx context.Context, t *tx, rec reservation.Record, judged *verdict) error {
 	j, err := judged.pack()
 	if err != nil {
@@ -120,27 +119,32 @@ func (s *Store) insertRecord(ctx context.Context, t *tx, rec reservation.Record,
 		key = []byte(rec.Key)
 	}
 	_, err = exec(ctx, t.conn, qRecordInsert, rec.ID[:], rec.Shop, key, rec.Hash[:], packCart(rec.Lines),
-		rec.Outcome.String(), packShortages(rec.Shortages), rec.State.String(), rec.DecidedBy.String(), rec.Epoch, j,
+		rec.Outcome.String(), packShortages(rec.Shortages), rec.State.String(), rec.DecidedBy.String(), rec.Epoch, rec.Marked, j,
 		rec.Late, rec.CreatedAt, rec.ExpiresAt, rec.PurgeAt, orNull(rec.PinnedAt), orNull(rec.ReleasedAt),
 		orNull(rec.ExpiredAt), orNull(rec.ClaimedAt))
 	if err != nil {
 		return err
 	}
 	s.step(t, "record")
-	if !rec.State.TakesUnits() {
+	if rec.State.TakesUnits() {
+		if err := s.insertLines(ctx, t, rec.Shop, rec.ID, rec.Lines); err != nil {
+			return err
+		}
+	}
+	if !rec.Marked {
 		return nil
 	}
-	return s.insertLines(ctx, t, rec.Shop, rec.ID, rec.Lines)
+	return s.insertMark(ctx, t, rec.ID)
 }
 
-// updateRecord writes everything of a row that can change, but its key.
+// updateRecord writes everything of a locked row that can change, but its key. A mark is the caller's to insert.
 func (s *Store) updateRecord(ctx context.Context, t *tx, r *row) error {
 	j, err := r.judged.pack()
 	if err != nil {
 		return err
 	}
 	n, err := exec(ctx, t.conn, qRecordUpdate, r.Outcome.String(), packShortages(r.Shortages), r.State.String(),
-		r.DecidedBy.String(), r.Epoch, j, r.Late, r.CreatedAt, r.ExpiresAt, r.PurgeAt, orNull(r.PinnedAt),
+		r.DecidedBy.String(), r.Epoch, r.Marked, j, r.Late, r.CreatedAt, r.ExpiresAt, r.PurgeAt, orNull(r.PinnedAt),
 		orNull(r.ReleasedAt), orNull(r.ExpiredAt), orNull(r.ClaimedAt), r.ID[:])
 	if err == nil && n != 1 {
 		err = errRace

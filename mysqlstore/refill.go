@@ -101,14 +101,14 @@ func (s *Store) refillAll(ctx context.Context, r room, buckets []reservation.Buc
 
 // refill fills one bucket's pool from unpooled.
 func (s *Store) refill(ctx context.Context, st reservation.Stamp, b reservation.Bucket) error {
-	_, err := s.shared(ctx, "refill", st, b, func(ctx context.Context) (int, error) { return 0, s.refillNow(ctx, st, b) })
+	_, err := s.shared(ctx, "refill "+b.String(), st, func(ctx context.Context) (int, error) { return 0, s.refillNow(ctx, st, b) })
 	return err
 }
 
-// shared runs a bucket's upkeep once for all callers of this process that want it at the same time and with the
-// same stamp. It runs under a context of its own, so that the first one's giving up does not fail the others.
-func (s *Store) shared(ctx context.Context, what string, st reservation.Stamp, b reservation.Bucket, do func(context.Context) (int, error)) (int, error) {
-	key := fmt.Sprintf("%s %s %d %s", what, b, st.Epoch, st.Stage)
+// shared runs upkeep once for all callers of this process that want it at the same time and with the same stamp. It
+// runs under a context of its own, so that the first one's giving up does not fail the others.
+func (s *Store) shared(ctx context.Context, what string, st reservation.Stamp, do func(context.Context) (int, error)) (int, error) {
+	key := fmt.Sprintf("%s %d %s", what, st.Epoch, st.Stage)
 	ch := s.upkeep.DoChan(key, func() (any, error) {
 		if !s.enter() {
 			return 0, unavailable(errClosed)

@@ -10,6 +10,11 @@ import (
 // Release gives a hold's units back, once. An expired one becomes released and moves none. A claimed, refused or
 // rejected one is a *ConflictError.
 func (s *Store) Release(ctx context.Context, st reservation.Stamp, shop int64, id reservation.ID) (reservation.ReleaseResult, error) {
+	return s.release(ctx, st, shop, id, false)
+}
+
+// release is Release; with mark, the outcome is answered without Redis.
+func (s *Store) release(ctx context.Context, st reservation.Stamp, shop int64, id reservation.ID, mark bool) (reservation.ReleaseResult, error) {
 	seen, err := s.lookForClaim(ctx, shop, id)
 	if err != nil {
 		return reservation.ReleaseResult{}, err
@@ -25,7 +30,10 @@ func (s *Store) Release(ctx context.Context, st reservation.Stamp, shop int64, i
 		if err != nil {
 			return err
 		}
-		res, err = s.releaseRow(ctx, t, cur)
+		if res, err = s.releaseRow(ctx, t, cur); err == nil && mark {
+			err = s.markLocked(ctx, t, cur)
+			res.Record.Marked = true
+		}
 		if res.Replayed && res.Record.ReleasedAt.Equal(done) {
 			res.Replayed = false // it was committed after all
 		}

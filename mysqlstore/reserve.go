@@ -21,9 +21,13 @@ func (e *keyTakenError) Error() string {
 // ErrKeyConflict, ErrFrozen, ErrBusy (others held the units until the deadline), *FenceError, *UnavailableError or
 // *UnknownOutcomeError.
 func (s *Store) Reserve(ctx context.Context, st reservation.Stamp, id reservation.ID, req reservation.Request) (reservation.Result, error) {
+	return s.reserve(ctx, &reserving{s: s, st: st, id: id, req: req})
+}
+
+func (s *Store) reserve(ctx context.Context, a *reserving) (reservation.Result, error) {
 	ctx, cancel := withBudget(ctx)
 	defer cancel()
-	a := &reserving{s: s, st: st, id: id, req: req}
+	st, req := a.st, a.req
 	waited := false
 	for n := 1; ; n++ {
 		err := a.try(ctx)
@@ -76,6 +80,7 @@ type reserving struct {
 	st     reservation.Stamp
 	id     reservation.ID
 	req    reservation.Request
+	mark   bool    // the outcome is answered without Redis
 	ledger bool    // take from unpooled first
 	levels []level // not nil: sold out, as read without locks
 	res    reservation.Result
@@ -92,7 +97,7 @@ func (a *reserving) try(ctx context.Context) error {
 		if err != nil || replayed {
 			return err
 		}
-		if t.fence.Frozen {
+		if frozenFor(t.fence, a.req.Shop, a.req.Lines) {
 			return reservation.ErrFrozen
 		}
 		if a.levels != nil {
@@ -118,6 +123,10 @@ func (a *reserving) replay(ctx context.Context, t *tx) (bool, error) {
 		return false, reservation.ErrKeyConflict
 	}
 	a.res = reservation.Result{Record: old.Record, Replayed: old.ID != a.id || !a.again}
+	if a.mark && !old.Marked {
+		a.res.Record.Marked = true
+		return true, a.s.markRow(ctx, t, old.ID)
+	}
 	return true, nil
 }
 
@@ -133,7 +142,7 @@ func (a *reserving) idFree(ctx context.Context, t *tx) error {
 func (a *reserving) record(t *tx, outcome reservation.Decision, state reservation.State) reservation.Record {
 	return reservation.Record{
 		ID: a.id, Shop: a.req.Shop, Key: a.req.Key, Hash: a.req.Hash, Lines: a.req.Lines,
-		Outcome: outcome, State: state, DecidedBy: reservation.MySQL, Epoch: a.st.Epoch,
+		Outcome: outcome, State: state, DecidedBy: reservation.MySQL, Epoch: a.st.Epoch, Marked: a.mark,
 		CreatedAt: t.now, ExpiresAt: t.now.Add(a.req.TTL), PurgeAt: t.now.Add(a.req.TTL + a.s.opts.Retention),
 	}
 }

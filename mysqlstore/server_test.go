@@ -219,7 +219,7 @@ func TestNoSessionKeepsATransaction(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, bad := range []reservation.Stamp{{Epoch: 4, Stage: reservation.Complete}, {Epoch: 9, Stage: reservation.Cutover}} {
+	for _, bad := range []reservation.Stamp{{Epoch: 4, Stage: reservation.Complete}, {Epoch: 5, Stage: reservation.Cutover}} {
 		if _, err := b.Claim(t.Context(), bad, shop, b.reserve("a", line(1, 1)).Record.ID); reservation.CodeOf(err) != reservation.CodeUnavailable {
 			t.Errorf("stamp %+v: %v", bad, err)
 		}

@@ -15,7 +15,8 @@ type Store struct {
 	opts    Options
 	db      *sql.DB
 	metrics *metrics
-	upkeep  singleflight.Group // refills and expiries on need, by bucket and stamp
+	upkeep  singleflight.Group // refills and expiries on need, and raises of the fence, by what and stamp
+	raising chan struct{}      // holds one token: the fence's row is changed by one at a time
 
 	life    context.Context //nolint:containedctx // ends with the store; upkeep outlives its callers' contexts
 	end     context.CancelFunc
@@ -25,13 +26,15 @@ type Store struct {
 }
 
 var (
-	_ reservation.Store     = (*Store)(nil)
-	_ reservation.Ledger    = (*Store)(nil)
-	_ reservation.Mirror    = (*Store)(nil)
-	_ reservation.Walker    = (*Store)(nil)
-	_ reservation.Stocker   = (*Store)(nil)
-	_ reservation.Fencer    = (*Store)(nil)
-	_ reservation.Inspector = (*Store)(nil)
+	_ reservation.Store      = (*Store)(nil)
+	_ reservation.Ledger     = (*Store)(nil)
+	_ reservation.Mirror     = (*Store)(nil)
+	_ reservation.Walker     = (*Store)(nil)
+	_ reservation.Stocker    = (*Store)(nil)
+	_ reservation.Fencer     = (*Store)(nil)
+	_ reservation.MySQLFence = (*Store)(nil)
+	_ reservation.Marks      = (*Store)(nil)
+	_ reservation.Inspector  = (*Store)(nil)
 )
 
 // Open opens a pod's schema and checks that it answers and that it has been migrated. A server that does not answer
@@ -45,7 +48,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: o, db: db}
+	s := &Store{opts: o, db: db, raising: make(chan struct{}, 1)}
 	if !o.Lazy {
 		if err := s.CheckSchema(ctx); err != nil {
 			_ = db.Close()

@@ -100,7 +100,7 @@ func (s *Store) due(ctx context.Context, query string, args ...any) ([]dueHold, 
 
 // expireBucket expires due holds of one bucket, whole.
 func (s *Store) expireBucket(ctx context.Context, st reservation.Stamp, b reservation.Bucket) (int, error) {
-	return s.shared(ctx, "expire", st, b, func(ctx context.Context) (int, error) { return s.expireBucketNow(ctx, st, b) })
+	return s.shared(ctx, "expire "+b.String(), st, func(ctx context.Context) (int, error) { return s.expireBucketNow(ctx, st, b) })
 }
 
 func (s *Store) expireBucketNow(ctx context.Context, st reservation.Stamp, b reservation.Bucket) (int, error) {

@@ -69,7 +69,7 @@ type work struct {
 }
 
 // write runs the body in a transaction of its own, again after a deadlock, a lock wait, a lost race or a lost
-// connection, inside the caller's deadline. The body starts from nothing each time. When the reply to a COMMIT was
+// connection, inside the caller's deadline. A fence that is behind the caller's epoch is raised first. The body starts from nothing each time. When the reply to a COMMIT was
 // lost, the row is looked up under its locks first, so that the next run of the body finds it or its absence
 // proven. An error of the domain that the body gives is given as it is; anything else is unavailable or unknown.
 func (s *Store) write(ctx context.Context, w work, body func(context.Context, *tx) error) error {
@@ -81,6 +81,14 @@ func (s *Store) write(ctx context.Context, w work, body func(context.Context, *t
 	var unknown error // the reply to a COMMIT that is not yet accounted for
 	for n := 1; ; n++ {
 		err := s.once(ctx, w, body)
+		if errors.Is(err, errBehind) {
+			behind := s.catchUp(ctx, w.stamp)
+			if behind == nil && n < maxTries {
+				s.metrics.retries.WithLabelValues("fence").Inc()
+				continue
+			}
+			err = errors.Join(err, behind)
+		}
 		var ce *commitError
 		switch {
 		case err == nil:
@@ -156,7 +164,7 @@ func (s *Store) once(ctx context.Context, w work, body func(context.Context, *tx
 		if err != nil {
 			return err
 		}
-		if err := reservation.CheckFence(reservation.MySQL, w.stamp, fence); err != nil {
+		if err := checkFence(w.stamp, fence); err != nil {
 			return err
 		}
 		t.path, t.fence, t.now = w.path, fence, now
