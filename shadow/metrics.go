@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/twinhold/twinhold/reservation"
 )
 
 type metrics struct {
@@ -88,4 +90,39 @@ func newCatchUpMetrics(r prometheus.Registerer, pod string) (*catchUpMetrics, er
 		Help: "Ended reservations and rejections that differ between the stores, at the last survey.",
 	}))
 	return m, errors.Join(errs[:]...)
+}
+
+// show publishes what a survey found.
+func (m *catchUpMetrics) show(s Survey) {
+	for kind, d := range map[string]reservation.Debt{KindMissing: s.Missing, KindMarked: s.Marked, KindUnconfirmed: s.Unconfirmed} {
+		m.debt.WithLabelValues(kind).Set(float64(d.Reservations))
+		m.units.WithLabelValues(kind).Set(float64(d.Units))
+	}
+	m.differing.Set(float64(s.Differing))
+}
+
+type restoreMetrics struct {
+	runs  *prometheus.CounterVec
+	units *prometheus.CounterVec
+}
+
+func newRestoreMetrics(r prometheus.Registerer, pod string) (*restoreMetrics, error) {
+	r = prometheus.WrapRegistererWith(prometheus.Labels{"pod": pod}, r)
+	m := &restoreMetrics{}
+	var errs [2]error
+	m.runs, errs[0] = registered(r, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "twinhold_restores_total",
+		Help: "Restores of Redis from MySQL, by result.",
+	}, []string{"result"}))
+	m.units, errs[1] = registered(r, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "twinhold_restore_adopted_units_total",
+		Help: "Units of holds that a restore adopted from MySQL, by whether they were there (had) or not (forced).",
+	}, []string{"kind"}))
+	return m, errors.Join(errs[:]...)
+}
+
+func (m *restoreMetrics) observe(r RestoreResult, err error) {
+	m.runs.WithLabelValues(resultOf(err)).Inc()
+	m.units.WithLabelValues("had").Add(float64(r.Units - r.Forced))
+	m.units.WithLabelValues("forced").Add(float64(r.Forced))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -107,6 +108,7 @@ type Queue struct {
 
 	mu      sync.RWMutex // guards closed against Offer's send
 	closed  bool
+	lost    undelivered
 	drained *signal
 }
 
@@ -189,6 +191,7 @@ func (q *Queue) work(jobs <-chan Job) {
 
 func (q *Queue) carry(j Job) {
 	if q.base.Err() != nil {
+		q.lost.note(j)
 		j.Done(reservation.Judgement{}, ErrShutdown)
 		return
 	}
@@ -226,6 +229,7 @@ func (q *Queue) mirror(j Job) (judgement reservation.Judgement, err error) {
 	defer cancel()
 	judgement, err = q.opt.Mirror.Mirror(ctx, j.Stamp, j.Op)
 	if err != nil && q.base.Err() != nil {
+		q.lost.note(j)
 		return judgement, ErrShutdown
 	}
 	if err != nil && ctx.Err() != nil {
@@ -269,8 +273,12 @@ func (q *Queue) WaitBelow(ctx context.Context, n int) error {
 // Drain returns once nothing waits or is under way.
 func (q *Queue) Drain(ctx context.Context) error { return q.WaitBelow(ctx, 1) }
 
+// Undelivered counts the operations that Close handed back as ErrShutdown, and names some of their reservations:
+// catch-up has to bring them over.
+func (q *Queue) Undelivered() (n int, ids []reservation.ID) { return q.lost.read() }
+
 // Close takes no more jobs, carries out what it has until the context ends, and hands the rest back as ErrShutdown.
-// It returns once every worker has ended.
+// It returns once every worker has ended, and puts what it handed back on record in the log.
 func (q *Queue) Close(ctx context.Context) error {
 	q.mu.Lock()
 	if q.closed {
@@ -286,5 +294,32 @@ func (q *Queue) Close(ctx context.Context) error {
 	defer stop()
 	q.workers.Wait()
 	q.cancel(ErrShutdown)
+	if n, ids := q.lost.read(); n > 0 {
+		q.opt.Logger.Warn("operations did not reach the mirror: catch-up has to bring them over", "pod", q.opt.Pod, "operations", n, "ids", ids)
+	}
 	return nil
+}
+
+// maxUndelivered bounds the ids that are kept of what could not be delivered.
+const maxUndelivered = 100
+
+// undelivered is what a queue had to give up when it closed.
+type undelivered struct {
+	mu  sync.Mutex
+	n   int
+	ids []reservation.ID
+}
+
+func (u *undelivered) note(j Job) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.n++; len(u.ids) < maxUndelivered {
+		u.ids = append(u.ids, j.Op.Record.ID)
+	}
+}
+
+func (u *undelivered) read() (n int, ids []reservation.ID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.n, slices.Clone(u.ids)
 }

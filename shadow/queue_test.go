@@ -242,6 +242,9 @@ func TestCloseHandsBackWhatItCannotDeliver(t *testing.T) {
 	if err := q.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
+	if n, ids := q.Undelivered(); n != 10 || len(ids) != 10 {
+		t.Errorf("%d operations are on record as undelivered, %d by id: want 10", n, len(ids))
+	}
 	q.Offer(r.job(newID(t)))
 	if got := r.count(ErrShutdown); got != 11 {
 		t.Errorf("%d jobs ended as shutdown, want 11", got)
