@@ -56,19 +56,16 @@ func (s *Store) adjustedBefore(ctx context.Context, st reservation.Stamp, adj re
 		return reservation.AdjustResult{}, false, reservation.ErrKeyConflict
 	}
 	// Should a crash have kept it from being finished here, that is made good; the answer does not depend on it.
-	_ = s.adjustFinish(ctx, st, adj, &past.Figures)
+	change := changeOf(adj, past)
+	_ = s.adjustFinish(ctx, st, adj, &change)
 	return reservation.AdjustResult{Figures: past.Figures, Change: past.Change, Replayed: true}, true, nil
 }
 
 // adjustPin remembers the adjustment and takes its units. It tells whether that went below what is promised.
 func (s *Store) adjustPin(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment) (forced bool, err error) {
-	force := "0"
-	if adj.Force {
-		force = "1"
-	}
 	c := call{script: s.scripts.adjustPin, op: reservation.OpAdjust, stamp: st, args: []any{
 		strconv.FormatInt(adj.Bucket.Shop, 10), adj.ID, strconv.FormatInt(adj.Bucket.Item, 10),
-		strconv.FormatInt(adj.Bucket.Group, 10), strconv.FormatInt(adj.Delta, 10), force, micros(s.lease),
+		strconv.FormatInt(adj.Bucket.Group, 10), strconv.FormatInt(adj.Delta, 10), flag(adj.Force), micros(s.lease),
 	}}
 	r, err := s.run(ctx, c)
 	if err != nil {
@@ -101,7 +98,8 @@ func (s *Store) adjustPinned(ctx context.Context, st reservation.Stamp, adj rese
 		return res, unsure(reservation.OpAdjust, err)
 	}
 	s.fail(FailAdjustApplied)
-	if s.adjustFinish(ctx, st, adj, &res.Figures) == nil {
+	change := changeOf(adj, res)
+	if s.adjustFinish(ctx, st, adj, &change) == nil {
 		s.fail(FailAdjustFinished)
 	}
 	return res, nil
@@ -116,11 +114,11 @@ func refusedForGood(err error) bool {
 		errors.Is(err, reservation.ErrKeyConflict)
 }
 
-// adjustFinish ends the pin, if there is one, and applies figures. The ledger's answer stands whatever becomes of it.
-func (s *Store) adjustFinish(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment, figures *reservation.Figures) error {
+// adjustFinish ends the pin, if there is one, and applies the ledger's change, nil if there was none. The ledger's answer stands whatever becomes of it.
+func (s *Store) adjustFinish(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment, change *reservation.Change) error {
 	packed := ""
-	if figures != nil {
-		packed = packFigures([]reservation.Figures{*figures})
+	if change != nil {
+		packed = packChanges([]reservation.Change{*change})
 	}
 	_, err := s.run(ctx, call{script: s.scripts.adjustFinish, op: reservation.OpAdjust, stamp: st, args: []any{
 		strconv.FormatInt(adj.Bucket.Shop, 10), adj.ID, packed,

@@ -16,7 +16,7 @@ func BenchmarkReserve(b *testing.B) {
 	for _, n := range []int{1, 10, 100, 749, reservation.MaxLines} {
 		b.Run(fmt.Sprintf("lines=%d", n), func(b *testing.B) {
 			srv := devtest.Private(b, devstack.Options{Redis: true}).Redis
-			client, err := legacyredis.NewClient(srv.URL(0))
+			client, err := legacyredis.NewClient(srv.URL(0), "pod-1")
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -50,14 +50,17 @@ const maxClockDifference = time.Second
 func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 	var info map[string]string
 	var off, spread time.Duration
+	// By a connection that nobody checks: a replica or a suspect server is a finding too.
+	client := s.client.unchecked()
+	defer client.Close()
 	err := s.ask(ctx, "check", func(ctx context.Context) error {
-		text, err := s.client.Info(ctx).Result()
+		text, err := client.Info(ctx).Result()
 		if err != nil {
 			return err
 		}
 		info = parseInfo(text)
 		before := time.Now()
-		now, err := s.client.Time(ctx).Result()
+		now, err := client.Time(ctx).Result()
 		if err != nil {
 			return err
 		}

@@ -82,6 +82,7 @@ func (s *Store) claimPinned(ctx context.Context, st reservation.Stamp, rec store
 		return reservation.ClaimResult{}, err
 	}
 	s.fail(FailClaimDeducted)
+	d.Changes = changesOf(rec.Record, d)
 	s.finisher.add(finish{stamp: st, id: rec.ID, deduction: d})
 	return s.deducted(rec, d)
 }

@@ -1,6 +1,7 @@
 package legacyredis
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -18,9 +19,21 @@ const (
 	poolTimeout  = time.Second
 )
 
-// NewClient makes a client for a redis:// or rediss:// URL that suits the store: it never runs a command again by
-// itself, and it obeys the deadlines of contexts. Whoever made it closes it.
-func NewClient(url string) (redis.UniversalClient, error) {
+// Client reaches one pod's Redis. Before the first command of every connection it compares, in one script, the server
+// with the one that wrote the pod's fence: a restarted or promoted server may have lost writes, so it is suspect until
+// it was restored (see reservation.Fence). Only NewClient makes one.
+type Client struct {
+	*redis.Client
+	pod string
+}
+
+// NewClient makes a client for a redis:// or rediss:// URL that suits the store of a pod: it never runs a command
+// again by itself, obeys the deadlines of contexts, and checks the server of every connection. Whoever made it
+// closes it.
+func NewClient(url, pod string) (*Client, error) {
+	if err := validatePod(pod); err != nil {
+		return nil, err
+	}
 	o, err := redis.ParseURL(url)
 	if err != nil {
 		return nil, fmt.Errorf("legacyredis: redis URL: %w (use redis://user:password@host:port/db)", err)
@@ -35,7 +48,10 @@ func NewClient(url string) (redis.UniversalClient, error) {
 	o.ReadTimeout = orElse(o.ReadTimeout, replyTimeout)
 	o.WriteTimeout = orElse(o.WriteTimeout, replyTimeout)
 	o.PoolTimeout = orElse(o.PoolTimeout, poolTimeout)
-	return redis.NewClient(o), nil
+	if o.OnConnect, err = checkServer(newKeys(pod)); err != nil {
+		return nil, err
+	}
+	return &Client{Client: redis.NewClient(o), pod: pod}, nil
 }
 
 func orElse(d, def time.Duration) time.Duration {
@@ -45,13 +61,49 @@ func orElse(d, def time.Duration) time.Duration {
 	return d
 }
 
-// validateClient refuses a client that would run a script twice when its reply is lost, or overrun deadlines.
-func validateClient(c redis.UniversalClient) error {
-	client, ok := c.(*redis.Client)
-	if !ok {
-		return errors.New("legacyredis: Client: only a client of one Redis is supported: make it with legacyredis.NewClient")
+// checkServer is the first thing that happens on a connection, after it was authenticated and its database chosen. A
+// connection on which it fails is not used: the server is loading, or a replica that takes no writes, or silent.
+func checkServer(k keys) (func(context.Context, *redis.Conn) error, error) {
+	connect, err := loadScript("connect")
+	if err != nil {
+		return nil, err
 	}
-	switch o := client.Options(); {
+	return func(ctx context.Context, c *redis.Conn) error {
+		if err := connect.lua.Run(ctx, c, []string{k.fence()}, "0", "").Err(); err != nil {
+			return uncheckedError{err}
+		}
+		return nil
+	}, nil
+}
+
+// uncheckedError: the check of a new connection failed, so nothing was sent on it. It does not unwrap: go-redis would
+// take what Redis answered to the check for an answer to somebody's pipeline.
+type uncheckedError struct{ cause error }
+
+func (e uncheckedError) Error() string { return "look at the server of a new connection: " + e.cause.Error() }
+
+// checked gives what made the check fail, where it did.
+func checked(err error) error {
+	var u uncheckedError
+	if errors.As(err, &u) {
+		return u.cause
+	}
+	return err
+}
+
+// unchecked makes a client of the same server without that check, for looking at a server that may be none to use.
+func (c *Client) unchecked() *redis.Client {
+	o := *c.Options()
+	o.OnConnect, o.PoolSize, o.MinIdleConns, o.MaxRetries = nil, 1, 0, -1
+	return redis.NewClient(&o)
+}
+
+// validateClient refuses a client that would run a script twice when its reply is lost, overrun deadlines, or use
+// a server without a look at whose it is.
+func validateClient(c *Client, pod string) error {
+	switch o := c.Options(); {
+	case o.OnConnect == nil || c.pod != pod:
+		return fmt.Errorf("legacyredis: Client does not check its server for pod %q: make it with legacyredis.NewClient", pod)
 	case o.MaxRetries != 0: // -1 was turned into 0
 		return errors.New("legacyredis: Client would run scripts again by itself (set MaxRetries to -1): make it with legacyredis.NewClient")
 	case !o.ContextTimeoutEnabled:

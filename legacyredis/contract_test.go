@@ -90,6 +90,9 @@ func setFence(ctx context.Context, r *rig, f reservation.Fence) error {
 	if f.Frozen {
 		frozen = "1"
 	}
+	if f.Server == "" { // the fence of the server that is there
+		f.Server = infoField(r.tb, r.raw, "server", "run_id")
+	}
 	return r.raw.HSet(ctx, r.key("fence"), "epoch", f.Epoch, "stage", f.Stage.String(), "incarnation", f.Incarnation,
 		"incarnation_epoch", f.IncarnationEpoch, "server", f.Server, "frozen", frozen).Err()
 }
@@ -171,7 +174,7 @@ func openContractChild(ctx context.Context, attach map[string]string, reached fu
 	if err != nil {
 		return nil, err
 	}
-	client, err := legacyredis.NewClient(attach["url"])
+	client, err := legacyredis.NewClient(attach["url"], attach["pod"])
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func openField(dsn, url, pod string) (*field, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := legacyredis.NewClient(url)
+	client, err := legacyredis.NewClient(url, pod)
 	return &field{db: db, redis: client, pod: pod}, err
 }
 

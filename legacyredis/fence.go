@@ -2,6 +2,7 @@ package legacyredis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/twinhold/twinhold/reservation"
@@ -10,25 +11,31 @@ import (
 // scanPage is how many keys one SCAN looks at.
 const scanPage = 1000
 
-// ReadFence reads the pod's fence; Epoch 0 means that there is none.
+// ReadFence reads the pod's fence, latch and suspicion included; Epoch 0 means that there is none.
 func (s *Store) ReadFence(ctx context.Context) (reservation.Fence, error) {
-	var f reservation.Fence
-	err := s.ask(ctx, "fence", func(ctx context.Context) error {
-		vals, err := s.client.HMGet(ctx, s.keys.fence(), "epoch", "stage", "incarnation", "incarnation_epoch", "server", "frozen").Result()
-		if err != nil {
-			return s.wrongType(err, s.keys.fence())
-		}
-		if vals[0] == nil {
-			f = reservation.Fence{}
-			return nil
-		}
-		f, err = parseFence(func(i int) string {
-			text, _ := vals[i].(string)
-			return text
-		})
-		return err
-	})
-	return f, err
+	return s.fence(ctx, call{script: s.scripts.fenceRead, readOnly: true})
+}
+
+// fence runs a script that answers with the fence.
+func (s *Store) fence(ctx context.Context, c call) (reservation.Fence, error) {
+	c.op = reservation.OpReserve
+	r, err := s.run(ctx, c)
+	if err != nil {
+		return fenceOf(err), err
+	}
+	if r.status != "FENCE" {
+		return reservation.Fence{}, strange(c, r)
+	}
+	return parseFence(r)
+}
+
+// fenceOf gives the fence that an error carries, so that whoever was refused knows what is there.
+func fenceOf(err error) reservation.Fence {
+	var refused *reservation.FenceError
+	if errors.As(err, &refused) {
+		return refused.Fence
+	}
+	return reservation.Fence{}
 }
 
 // Empty tells whether Redis holds nothing of this pod: no fence, no reservation, no counter. It looks at every key
@@ -38,8 +45,7 @@ func (s *Store) Empty(ctx context.Context) (bool, error) {
 	err := s.scan(ctx, func(keys []string) (bool, error) {
 		for _, key := range keys {
 			// What people and routers leave beside the data does not count.
-			switch key {
-			case s.keys.prefix + "kill", s.keys.prefix + "routers", s.keys.prefix + "audit":
+			if key != s.keys.fence() && s.keys.stays(key) {
 				continue
 			}
 			empty = false
@@ -101,7 +107,7 @@ func (s *Store) InitFence(ctx context.Context, st reservation.Stamp) (reservatio
 	case r.status != "FENCE":
 		return f, strange(c, r)
 	}
-	return parseFence(r.text)
+	return parseFence(r)
 }
 
 // raced: data was seen without a fence. Another process may have created both since then; if not, the fence is lost.

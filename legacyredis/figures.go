@@ -13,13 +13,9 @@ const figuresBatch = 200
 // Redis has. With create a bucket that Redis does not have is created, with nothing held; without it, that is an
 // *reservation.UnknownBucketError and nothing of its batch is applied. It reports how many were applied.
 func (s *Store) ApplyFigures(ctx context.Context, st reservation.Stamp, figs []reservation.Figures, create bool) (int, error) {
-	flag := "0"
-	if create {
-		flag = "1"
-	}
 	applied := 0
 	for batch := range slices.Chunk(figs, figuresBatch) {
-		c := call{script: s.scripts.ledger, op: reservation.OpAdjust, stamp: st, args: []any{flag, packFigures(batch)}}
+		c := call{script: s.scripts.ledger, op: reservation.OpAdjust, stamp: st, args: []any{flag(create), packFigures(batch)}}
 		r, err := s.run(ctx, c)
 		if err != nil {
 			return applied, err

@@ -174,7 +174,7 @@ func (s *Store) finishAll(ctx context.Context, batch []finish) {
 
 func (s *Store) finishCall(f finish) call {
 	return call{script: s.scripts.finish, op: reservation.OpClaim, stamp: f.stamp, args: []any{
-		f.id.String(), f.deduction.State.String(), stamp(f.deduction.At), packFigures(f.deduction.Figures),
+		f.id.String(), f.deduction.State.String(), stamp(f.deduction.At), flag(f.deduction.Late), packChanges(f.deduction.Changes),
 	}}
 }
 

@@ -121,26 +121,36 @@ func TestLostReplyOfSweep(t *testing.T) {
 	r.figures(1, 10, 0, 10)
 }
 
-// A client with go-redis's defaults would take the stock twice: the store refuses it.
-func TestClientsThatRetryAreRefused(t *testing.T) {
+// A client with go-redis's defaults would take the stock twice, and one without the look at its server would go on
+// with a server that has lost writes: the store refuses both.
+func TestClientsOfAnotherMakeAreRefused(t *testing.T) {
 	t.Parallel()
 	url := devtest.RedisURL(t)
+	refused := func(why string, c *legacyredis.Client) {
+		t.Helper()
+		t.Cleanup(func() { _ = c.Close() })
+		if _, err := legacyredis.New(legacyredis.Options{Pod: "p", Client: c, Ledger: noLedger{}}); err == nil {
+			t.Errorf("a client that %s was taken", why)
+		}
+	}
 	o, err := redis.ParseURL(url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := redis.NewClient(o)
-	t.Cleanup(func() { _ = c.Close() })
-	if _, err := legacyredis.New(legacyredis.Options{Pod: "p", Client: c, Ledger: noLedger{}}); err == nil {
-		t.Fatal("a client that runs scripts again was taken")
-	}
-	o.MaxRetries = -1
-	d := redis.NewClient(o)
-	t.Cleanup(func() { _ = d.Close() })
-	if _, err := legacyredis.New(legacyredis.Options{Pod: "p", Client: d, Ledger: noLedger{}}); err == nil {
-		t.Fatal("a client that ignores deadlines was taken")
-	}
-	if _, err := legacyredis.NewClient("http://nowhere"); err == nil {
+	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
+	refused("does not check its server", &legacyredis.Client{Client: redis.NewClient(o)})
+	refused("checks the server for another pod", podClient(t, url, "q"))
+
+	spoilt := podClient(t, url, "p")
+	spoilt.Options().MaxRetries = 3
+	refused("runs scripts again", spoilt)
+	deaf := podClient(t, url, "p")
+	deaf.Options().ContextTimeoutEnabled = false
+	refused("ignores deadlines", deaf)
+	if _, err := legacyredis.NewClient("http://nowhere", "p"); err == nil {
 		t.Fatal("a URL of something else was taken")
+	}
+	if _, err := legacyredis.NewClient(url, "a{b}"); err == nil {
+		t.Fatal("a pod that is no hash tag was taken")
 	}
 }

@@ -61,9 +61,15 @@ func newRigOn(t *testing.T, url, pod string, change ...func(*legacyredis.Options
 	return r
 }
 
+// newClient is a client that looks on: it belongs to no pod.
 func newClient(t *testing.T, url string) redis.UniversalClient {
 	t.Helper()
-	c, err := legacyredis.NewClient(url)
+	return podClient(t, url, "looking-on")
+}
+
+func podClient(t *testing.T, url, pod string) *legacyredis.Client {
+	t.Helper()
+	c, err := legacyredis.NewClient(url, pod)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +80,7 @@ func newClient(t *testing.T, url string) redis.UniversalClient {
 // open makes a further store of the rig's pod.
 func (r *rig) open(t *testing.T, url string, change ...func(*legacyredis.Options)) *legacyredis.Store {
 	t.Helper()
-	o := legacyredis.Options{Pod: r.pod, Client: newClient(t, url), Ledger: noLedger{}}
+	o := legacyredis.Options{Pod: r.pod, Client: podClient(t, url, r.pod), Ledger: noLedger{}}
 	for _, f := range change {
 		f(&o)
 	}

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/twinhold/twinhold/reservation"
 )
 
@@ -23,8 +21,8 @@ const (
 type Options struct {
 	// Pod is the pod's id. All its keys are under the hash tag {Pod}.
 	Pod string
-	// Client reaches the pod's Redis; NewClient makes one that fits. The store does not close it.
-	Client redis.UniversalClient
+	// Client reaches the pod's Redis; NewClient makes it. The store does not close it.
+	Client *Client
 	// Ledger makes claims and adjustments permanent.
 	Ledger reservation.Ledger
 	// Retention is how long a record is kept after its expires_at. Default 48 h.
@@ -79,12 +77,11 @@ func (o Options) withDefaults() Options {
 }
 
 func (o Options) validate() error {
+	if err := validatePod(o.Pod); err != nil {
+		return err
+	}
 	switch {
-	case o.Pod == "" || len(o.Pod) > maxPodBytes:
-		return fmt.Errorf("legacyredis: Pod %q: use an id of 1 to %d bytes", o.Pod, maxPodBytes)
-	case strings.ContainsFunc(o.Pod, func(r rune) bool { return r <= ' ' || r == '{' || r == '}' || r == 0x7f }):
-		return fmt.Errorf("legacyredis: Pod %q: use an id without braces, spaces and control characters", o.Pod)
-	case o.Client == nil:
+	case o.Client == nil || o.Client.Client == nil:
 		return errors.New("legacyredis: Client is missing: make it with legacyredis.NewClient")
 	case o.Ledger == nil:
 		return errors.New("legacyredis: Ledger is missing: a claim cannot be made without one")
@@ -93,5 +90,16 @@ func (o Options) validate() error {
 	case o.LatePolicy != reservation.ForceLate && o.LatePolicy != reservation.RefuseLate:
 		return fmt.Errorf("legacyredis: LatePolicy %d: use ForceLate or RefuseLate", o.LatePolicy)
 	}
-	return validateClient(o.Client)
+	return validateClient(o.Client, o.Pod)
+}
+
+func validatePod(pod string) error {
+	switch {
+	case pod == "" || len(pod) > maxPodBytes:
+		return fmt.Errorf("legacyredis: Pod %q: use an id of 1 to %d bytes", pod, maxPodBytes)
+	case strings.ContainsFunc(pod, func(r rune) bool { return r <= ' ' || r == '{' || r == '}' || r == 0x7f }):
+		return fmt.Errorf("legacyredis: Pod %q: use an id without braces, spaces and control characters", pod)
+	default:
+		return nil
+	}
 }

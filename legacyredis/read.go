@@ -15,7 +15,7 @@ import (
 func (s *Store) Get(ctx context.Context, shop int64, id reservation.ID) (reservation.Record, error) {
 	var rec stored
 	err := s.ask(ctx, "get", func(ctx context.Context) error {
-		recs, now, err := s.read(ctx, []string{id.String()})
+		recs, now, err := s.read(ctx, []string{id.String()}, believe)
 		if err != nil {
 			return err
 		}
@@ -49,9 +49,20 @@ func gone(r stored, now time.Time) bool {
 	return !r.PurgeAt.After(now) && r.State != reservation.Claiming
 }
 
+// trust says what a read does on a Redis that may have lost writes.
+type trust uint8
+
+const (
+	// believe: it is refused there.
+	believe trust = iota + 1
+	// lookOn: it reads what is there: a restore.
+	lookOn
+)
+
 // read fetches records that are there, with Redis's time.
-func (s *Store) read(ctx context.Context, ids []string) ([]stored, time.Time, error) {
+func (s *Store) read(ctx context.Context, ids []string, how trust) ([]stored, time.Time, error) {
 	pipe := s.client.Pipeline()
+	asked := s.askTrust(ctx, pipe)
 	clock := pipe.Time(ctx)
 	cmds := make([]*redis.MapStringStringCmd, len(ids))
 	for i, id := range ids {
@@ -61,6 +72,11 @@ func (s *Store) read(ctx context.Context, ids []string) ([]stored, time.Time, er
 	now, err := clock.Result()
 	if err != nil {
 		return nil, now, err
+	}
+	if how == believe {
+		if err := s.trusted(ctx, asked); err != nil {
+			return nil, now, err
+		}
 	}
 	out := make([]stored, 0, len(ids))
 	for i, id := range ids {
@@ -118,7 +134,13 @@ func (s *Store) counters(ctx context.Context, b reservation.Bucket, to ...*int64
 	for _, kind := range counterKinds() {
 		names = append(names, s.keys.counter(kind, b))
 	}
-	vals, err := s.client.MGet(ctx, names...).Result()
+	pipe := s.client.Pipeline()
+	asked, read := s.askTrust(ctx, pipe), pipe.MGet(ctx, names...)
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	vals, err := read.Result()
+	if err == nil {
+		err = s.trusted(ctx, asked)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -151,29 +173,20 @@ func (s *Store) absent(ctx context.Context, key string, mayBeMissing bool) error
 
 // Walk pages through the reservations in order of id. Records past their retention are left out.
 func (s *Store) Walk(ctx context.Context, after reservation.ID, limit int) ([]reservation.Record, error) {
+	return s.walk(ctx, after, limit, believe)
+}
+
+func (s *Store) walk(ctx context.Context, after reservation.ID, limit int, how trust) ([]reservation.Record, error) {
 	out := make([]reservation.Record, 0, max(limit, 0))
 	from := after.String()
 	for len(out) < limit {
-		var ids []string
-		err := s.ask(ctx, "walk", func(ctx context.Context) error {
-			var err error
-			ids, err = s.client.ZRangeArgs(ctx, redis.ZRangeArgs{
-				Key: s.keys.created(), ByLex: true, Start: "(" + from, Stop: "+", Count: int64(limit - len(out)),
-			}).Result()
-			if err != nil {
-				return s.wrongType(err, s.keys.created())
-			}
-			return nil
-		})
+		ids, err := s.idsAfter(ctx, from, limit-len(out))
 		if err != nil {
 			return nil, err
 		}
-		if len(ids) == 0 {
-			break
-		}
-		from = ids[len(ids)-1]
+		// Without ids too: that there are none has to be believed as well.
 		err = s.ask(ctx, "walk", func(ctx context.Context) error {
-			recs, now, err := s.read(ctx, ids)
+			recs, now, err := s.read(ctx, ids, how)
 			if err != nil {
 				return err
 			}
@@ -187,6 +200,26 @@ func (s *Store) Walk(ctx context.Context, after reservation.ID, limit int) ([]re
 		if err != nil {
 			return nil, err
 		}
+		if len(ids) == 0 {
+			break
+		}
+		from = ids[len(ids)-1]
 	}
 	return out, nil
+}
+
+// idsAfter gives the next ids in order of creation.
+func (s *Store) idsAfter(ctx context.Context, from string, limit int) ([]string, error) {
+	var ids []string
+	err := s.ask(ctx, "walk", func(ctx context.Context) error {
+		var err error
+		ids, err = s.client.ZRangeArgs(ctx, redis.ZRangeArgs{
+			Key: s.keys.created(), ByLex: true, Start: "(" + from, Stop: "+", Count: int64(limit),
+		}).Result()
+		if err != nil {
+			return s.wrongType(err, s.keys.created())
+		}
+		return nil
+	})
+	return ids, err
 }

@@ -14,12 +14,14 @@ import (
 type stored struct {
 	reservation.Record
 	refuse, forced bool
-	seen           []int64 // what was available at the reserve, one figure a line; gone once the hold has ended
+	// unjudged: a pin whose lateness the ledger's transaction judges.
+	unjudged bool
+	seen     []int64 // what was available at the reserve, one figure a line; gone once the hold has ended
 }
 
 // decodeRecord reads the fields of {pod}:res:<id>.
 func (k keys) decodeRecord(id reservation.ID, m map[string]string) (stored, error) {
-	r := stored{refuse: m["refuse"] == "1", forced: m["forced"] == "1"}
+	r := stored{refuse: m["refuse"] == "1", forced: m["forced"] == "1", unjudged: m["judged"] == "0"}
 	r.ID, r.Key, r.Late = id, m["key"], m["late"] == "1"
 	d := decoder{m: m}
 	r.Shop = d.number("shop")
@@ -34,9 +36,7 @@ func (k keys) decodeRecord(id reservation.ID, m map[string]string) (stored, erro
 	for _, l := range d.tuples("lines", 3) {
 		r.Lines = append(r.Lines, reservation.Line{Item: l[0], Group: l[1], Quantity: l[2]})
 	}
-	for _, l := range d.tuples("shortages", 4) {
-		r.Shortages = append(r.Shortages, reservation.Shortage{Item: l[0], Group: l[1], Requested: l[2], Available: l[3]})
-	}
+	r.Shortages = d.shortages("shortages")
 	for _, l := range d.tuples("seen", 1) {
 		r.seen = append(r.seen, l[0])
 	}
@@ -114,6 +114,14 @@ func (d *decoder) truth(field string) reservation.Truth {
 	return 0
 }
 
+func (d *decoder) shortages(field string) []reservation.Shortage {
+	var out []reservation.Shortage
+	for _, l := range d.tuples(field, 4) {
+		out = append(out, reservation.Shortage{Item: l[0], Group: l[1], Requested: l[2], Available: l[3]})
+	}
+	return out
+}
+
 // tuples reads a packed field: numbers joined by colons, tuples joined by commas.
 func (d *decoder) tuples(field string, n int) [][]int64 {
 	packed := d.m[field]
@@ -142,23 +150,34 @@ func (d *decoder) tuples(field string, n int) [][]int64 {
 	return out
 }
 
-// encodeRecord gives the fields of a record that another store knows, without those of a step or a pin.
+// encodeRecord gives the fields of a record that another store knows, without those of a pin of this one.
 func encodeRecord(r reservation.Record) []any {
-	shortages := make([]string, 0, len(r.Shortages))
-	for _, s := range r.Shortages {
-		shortages = append(shortages, fmt.Sprintf("%d:%d:%d:%d", s.Item, s.Group, s.Requested, s.Available))
-	}
 	fields := []any{
 		"shop", strconv.FormatInt(r.Shop, 10), "key", r.Key, "hash", hex.EncodeToString(r.Hash[:]),
 		"lines", packLines(r.Lines), "outcome", r.Outcome.String(), "state", r.State.String(),
-		"shortages", strings.Join(shortages, ","), "decided_by", r.DecidedBy.String(),
+		"shortages", packShortages(r.Shortages), "decided_by", r.DecidedBy.String(),
 		"epoch", strconv.FormatUint(r.Epoch, 10), "created_at", stamp(r.CreatedAt),
 		"expires_at", stamp(r.ExpiresAt), "purge_at", stamp(r.PurgeAt),
 	}
-	if !r.ExpiredAt.IsZero() {
-		fields = append(fields, "expired_at", stamp(r.ExpiredAt))
+	for field, at := range map[string]time.Time{
+		"pinned_at": r.PinnedAt, "released_at": r.ReleasedAt, "expired_at": r.ExpiredAt, "claimed_at": r.ClaimedAt,
+	} {
+		if !at.IsZero() {
+			fields = append(fields, field, stamp(at))
+		}
+	}
+	if r.Late {
+		fields = append(fields, "late", "1")
 	}
 	return fields
+}
+
+func packShortages(short []reservation.Shortage) string {
+	parts := make([]string, 0, len(short))
+	for _, s := range short {
+		parts = append(parts, fmt.Sprintf("%d:%d:%d:%d", s.Item, s.Group, s.Requested, s.Available))
+	}
+	return strings.Join(parts, ",")
 }
 
 func stamp(t time.Time) string { return strconv.FormatInt(t.UnixMicro(), 10) }
@@ -184,4 +203,19 @@ func packFigures(figs []reservation.Figures) string {
 		parts = append(parts, fmt.Sprintf("%s:%d:%d", f.Bucket, f.OnHand, f.Version))
 	}
 	return strings.Join(parts, ",")
+}
+
+func packChanges(changes []reservation.Change) string {
+	parts := make([]string, 0, len(changes))
+	for _, c := range changes {
+		parts = append(parts, fmt.Sprintf("%s:%d:%d", c.Bucket, c.Delta, c.Version))
+	}
+	return strings.Join(parts, ",")
+}
+
+func flag(on bool) string {
+	if on {
+		return "1"
+	}
+	return "0"
 }

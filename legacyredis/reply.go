@@ -3,6 +3,7 @@ package legacyredis
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -69,6 +70,12 @@ func (s *Store) answer(c call, raw any) (reply, error) {
 	switch status {
 	case "STALE", "REGRESSED", "NOFENCE":
 		return r, fenceError(c.stamp, r)
+	case "RESTORING":
+		return r, reservation.ErrRestoring
+	case "LATCHED":
+		return r, reservation.ErrLatched
+	case "NOTLATCHED":
+		return r, reservation.ErrNotLatched
 	case "CORRUPT":
 		return r, &reservation.CorruptError{Store: reservation.Redis, What: r.text(0) + " " + r.text(1)}
 	case "FROZEN":
@@ -101,40 +108,59 @@ func strange(c call, r reply) error {
 }
 
 func fenceError(caller reservation.Stamp, r reply) error {
-	e := &reservation.FenceError{Store: reservation.Redis, Verdict: reservation.NoFence, Caller: caller}
-	if r.status == "NOFENCE" {
-		return e
-	}
-	e.Verdict = reservation.Regressed
-	if r.status == "STALE" {
+	e := &reservation.FenceError{Store: reservation.Redis, Caller: caller}
+	switch r.status {
+	case "NOFENCE":
+		e.Verdict = reservation.NoFence
+	case "STALE":
 		e.Verdict = reservation.Stale
+	default:
+		e.Verdict = reservation.Regressed
 	}
-	f, err := parseFence(func(i int) string { return r.text(i) })
-	if err != nil {
+	var err error
+	if e.Fence, err = parseFence(r); err != nil {
 		return err
 	}
-	e.Fence = f
 	return e
 }
 
-// parseFence reads a fence in the order epoch, stage, incarnation, incarnation_epoch, server, frozen.
-func parseFence(field func(i int) string) (reservation.Fence, error) {
-	var f reservation.Fence
-	var err error
-	if f.Epoch, err = strconv.ParseUint(field(0), 10, 64); err != nil {
-		return f, &reservation.CorruptError{Store: reservation.Redis, What: fmt.Sprintf("the fence's epoch is %q", field(0))}
+// parseFence reads a fence in the order of the scripts' whole(): epoch, stage, incarnation, incarnation_epoch, server,
+// frozen, suspect, frozen_buckets, killed, latch. Without an epoch there is none, but the latch and the suspicion
+// are told all the same.
+func parseFence(r reply) (reservation.Fence, error) {
+	f := reservation.Fence{
+		Server: r.text(4), Frozen: r.text(5) == "1", Suspect: r.text(6) == "1", Killed: r.text(8) == "1", Latch: r.text(9),
 	}
-	if f.Stage, err = reservation.ParseStage(field(1)); err != nil {
-		return f, &reservation.CorruptError{Store: reservation.Redis, What: fmt.Sprintf("the fence's stage is %q", field(1))}
+	corrupt := func(what string, i int) error {
+		return &reservation.CorruptError{Store: reservation.Redis, What: fmt.Sprintf("the fence's %s is %q", what, r.text(i))}
+	}
+	if r.text(0) == "" {
+		return f, nil
+	}
+	var err error
+	if f.Epoch, err = strconv.ParseUint(r.text(0), 10, 64); err != nil {
+		return f, corrupt("epoch", 0)
+	}
+	if f.Stage, err = reservation.ParseStage(r.text(1)); err != nil {
+		return f, corrupt("stage", 1)
 	}
 	for i, to := range map[int]*uint64{2: &f.Incarnation, 3: &f.IncarnationEpoch} {
-		if field(i) == "" {
+		if r.text(i) == "" {
 			continue
 		}
-		if *to, err = strconv.ParseUint(field(i), 10, 64); err != nil {
-			return f, &reservation.CorruptError{Store: reservation.Redis, What: fmt.Sprintf("the fence's incarnation is %q", field(i))}
+		if *to, err = strconv.ParseUint(r.text(i), 10, 64); err != nil {
+			return f, corrupt("incarnation", i)
 		}
 	}
-	f.Server, f.Frozen = field(4), field(5) == "1"
+	for text := range strings.SplitSeq(r.text(7), ",") {
+		if text == "" {
+			continue
+		}
+		b, ok := parseBucket(text)
+		if !ok {
+			return f, corrupt("list of frozen buckets", 7)
+		}
+		f.FrozenBuckets = append(f.FrozenBuckets, b)
+	}
 	return f, nil
 }

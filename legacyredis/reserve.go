@@ -11,7 +11,9 @@ import (
 	"github.com/twinhold/twinhold/reservation"
 )
 
-// Reserve decides a reservation: all lines or none. Rejections are stored too, so that both replay by key.
+// Reserve decides a reservation: all lines or none. Rejections are stored too, so that both replay by key. In handover
+// a grant is only Redis's half: provisional, until Confirm or TurnDown. A provisional hold that is met again is no
+// replay, since nobody was answered: in its own epoch it is given as it is, in a later one it is decided afresh.
 func (s *Store) Reserve(ctx context.Context, st reservation.Stamp, id reservation.ID, req reservation.Request) (reservation.Result, error) {
 	if err := checkRequest(id, req); err != nil {
 		return reservation.Result{}, err
@@ -29,13 +31,7 @@ func (s *Store) Reserve(ctx context.Context, st reservation.Stamp, id reservatio
 	switch r.status {
 	case "GRANTED", "REJECTED":
 		return s.decided(st, id, req, r)
-	case "SAME":
-		rec, err := s.recordOf(id, r, 0)
-		if err != nil {
-			return reservation.Result{}, err
-		}
-		return reservation.Result{Record: s.asSettled(ctx, rec.Record), Levels: levels(rec.Shop, rec.Lines, rec.seen)}, nil
-	case "REPLAY":
+	case "SAME", "REPLAY":
 		first, err := reservation.ParseID(r.text(0))
 		if err != nil {
 			return reservation.Result{}, &reservation.CorruptError{
@@ -47,7 +43,11 @@ func (s *Store) Reserve(ctx context.Context, st reservation.Stamp, id reservatio
 		if err != nil {
 			return reservation.Result{}, err
 		}
-		return reservation.Result{Record: s.asSettled(ctx, rec.Record), Replayed: true}, nil
+		res := reservation.Result{Record: s.asSettled(ctx, rec.Record), Replayed: r.status == "REPLAY"}
+		if !res.Replayed {
+			res.Levels = levels(rec.Shop, rec.Lines, rec.seen)
+		}
+		return res, nil
 	}
 	return reservation.Result{}, strange(c, r)
 }
@@ -82,11 +82,12 @@ func (s *Store) decided(st reservation.Stamp, id reservation.ID, req reservation
 		Outcome: reservation.Granted, State: reservation.Held, DecidedBy: reservation.Redis, Epoch: st.Epoch,
 		CreatedAt: created, ExpiresAt: expires, PurgeAt: expires.Add(s.retention),
 	}
+	if st.Stage.Route(reservation.OpReserve).Both {
+		rec.State = reservation.Provisional
+	}
 	if r.status == "REJECTED" {
 		rec.Outcome, rec.State = reservation.RejectedShort, reservation.Rejected
-		for _, t := range d.tuples("shortages", 4) {
-			rec.Shortages = append(rec.Shortages, reservation.Shortage{Item: t[0], Group: t[1], Requested: t[2], Available: t[3]})
-		}
+		rec.Shortages = d.shortages("shortages")
 	}
 	if d.err != nil {
 		return reservation.Result{}, fmt.Errorf("redis: reply %s %w", r.status, d.err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -331,7 +332,7 @@ func TestFence(t *testing.T) {
 		_, err5 := r.store.Sweep(t.Context(), st, 10)
 		_, err6 := r.store.ApplyFigures(t.Context(), st, []reservation.Figures{{Bucket: bucket(1), OnHand: 1, Version: 9}}, true)
 		for _, err := range []error{err2, err3, err4, err5, err6} {
-			if a, b := wantAs[*reservation.FenceError](t, err), wantAs[*reservation.FenceError](t, err1); *a != *b {
+			if a, b := wantAs[*reservation.FenceError](t, err), wantAs[*reservation.FenceError](t, err1); a.Fence.Stamp != b.Fence.Stamp || a.Verdict != b.Verdict || a.Caller != b.Caller {
 				t.Fatalf("%v and %v", a, b)
 			}
 		}
@@ -346,7 +347,7 @@ func TestFence(t *testing.T) {
 		{Epoch: 700, Stage: reservation.Shadow}: reservation.Regressed,
 	} {
 		e := wantAs[*reservation.FenceError](t, try(st))
-		if e.Verdict != want || e.Fence != before.Fence || e.Caller != st {
+		if e.Verdict != want || !reflect.DeepEqual(e.Fence, before.Fence) || e.Caller != st {
 			t.Fatalf("%+v: %+v", st, e)
 		}
 	}
@@ -355,7 +356,7 @@ func TestFence(t *testing.T) {
 	}
 	// It is never overwritten, and not made anew beside data.
 	f, err := r.store.InitFence(t.Context(), reservation.Stamp{Epoch: 1, Stage: reservation.Legacy})
-	if err != nil || f != before.Fence {
+	if err != nil || !reflect.DeepEqual(f, before.Fence) {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	if err := r.raw.Del(t.Context(), r.key("fence")).Err(); err != nil {

@@ -30,10 +30,15 @@ type call struct {
 	args   []any // after epoch and stage
 	// readOnly: it changes nothing, so a lost reply leaves nothing unknown.
 	readOnly bool
+	// restore is the token of the restore that this write is part of; empty: of none.
+	restore string
 }
 
 func (c call) argv() []any {
 	argv := make([]any, 0, len(c.args)+2)
+	if c.restore != "" {
+		return append(append(argv, "restore", c.restore), c.args...)
+	}
 	argv = append(argv, strconv.FormatUint(c.stamp.Epoch, 10), c.stamp.Stage.String())
 	return append(argv, c.args...)
 }
@@ -91,6 +96,7 @@ func (s *Store) attempt(ctx context.Context, c call) (any, error) {
 
 // failure is the error of a call that ended without an answer.
 func (s *Store) failure(c call, err error, kind fault, unsettled bool) error {
+	err = checked(err)
 	switch {
 	case unsettled:
 		return &reservation.UnknownOutcomeError{Store: reservation.Redis, Op: c.op, Cause: err}
@@ -109,6 +115,13 @@ type notSentError struct{ error }
 func (e notSentError) Unwrap() error { return e.error }
 
 func classify(err error) fault {
+	var unchecked uncheckedError
+	if errors.As(err, &unchecked) {
+		if kind := classify(unchecked.cause); kind != lost {
+			return kind
+		}
+		return notSent
+	}
 	var redisErr redis.Error
 	var op *net.OpError
 	var unsent notSentError
@@ -140,6 +153,7 @@ func hasPrefix(err error, codes ...string) bool {
 
 // className is a metric label for an error: Redis's own code, or how it never came.
 func className(err error) string {
+	err = checked(err)
 	var redisErr redis.Error
 	if errors.As(err, &redisErr) {
 		code, _, _ := strings.Cut(redisErr.Error(), " ")
@@ -183,17 +197,18 @@ func (s *Store) ask(ctx context.Context, what string, f func(ctx context.Context
 			err = f(ctx)
 		}
 		var corrupt *reservation.CorruptError
+		var fence *reservation.FenceError
 		switch {
-		case err == nil, errors.As(err, &corrupt), errors.Is(err, reservation.ErrNotFound):
+		case err == nil, errors.As(err, &corrupt), errors.As(err, &fence), errors.Is(err, reservation.ErrNotFound):
 			return err
 		}
 		kind := classify(err)
 		if kind == broken {
-			return fmt.Errorf("redis: %s: %w", what, err)
+			return fmt.Errorf("redis: %s: %w", what, checked(err))
 		}
 		if kind == refused || attempt == maxAttempts || !backoff(ctx, attempt) {
 			s.metrics.failed.WithLabelValues(what, className(err)).Inc()
-			return &reservation.UnavailableError{Store: reservation.Redis, Cause: err}
+			return &reservation.UnavailableError{Store: reservation.Redis, Cause: checked(err)}
 		}
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/twinhold/twinhold/reservation"
 )
 
@@ -17,7 +15,7 @@ import (
 type Store struct {
 	pod       string
 	keys      keys
-	client    redis.UniversalClient
+	client    *Client
 	ledger    reservation.Ledger
 	retention time.Duration
 	late      reservation.LatePolicy
@@ -34,6 +32,10 @@ var (
 	_ reservation.Walker    = (*Store)(nil)
 	_ reservation.Fencer    = (*Store)(nil)
 	_ reservation.Inspector = (*Store)(nil)
+
+	_ reservation.RedisFence = (*Store)(nil)
+	_ reservation.Confirmer  = (*Store)(nil)
+	_ reservation.Mirror     = (*Store)(nil)
 )
 
 // New makes a store. It does not connect: the first operation does.
@@ -47,7 +49,7 @@ func New(o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		pod: o.Pod, keys: keys{prefix: "{" + o.Pod + "}:"}, client: o.Client, ledger: o.Ledger,
+		pod: o.Pod, keys: newKeys(o.Pod), client: o.Client, ledger: o.Ledger,
 		retention: o.Retention.Truncate(time.Microsecond), late: o.LatePolicy, lease: o.PinLease,
 		log: o.Logger.With("pod", o.Pod, "store", "redis"), fail: o.Failpoint,
 		scripts: scr, metrics: newMetrics(o.Registerer, o.Pod),

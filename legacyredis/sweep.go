@@ -136,6 +136,7 @@ func (w *sweep) claim(ctx context.Context, rec stored) error {
 			return err
 		}
 		s.fail(FailClaimDeducted)
+		d.Changes = changesOf(rec.Record, d)
 		if _, err = s.run(ctx, s.finishCall(finish{stamp: w.stamp, id: rec.ID, deduction: d})); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package legacyredis_test
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -93,11 +94,11 @@ func TestFenceIsCreatedOnce(t *testing.T) {
 	}
 	first := <-fences
 	for range 9 {
-		if f := <-fences; f != first {
+		if f := <-fences; !reflect.DeepEqual(f, first) {
 			t.Fatalf("%+v and %+v", f, first)
 		}
 	}
-	if f, err := r.store.ReadFence(t.Context()); err != nil || f != first || f.Stage != reservation.Legacy {
+	if f, err := r.store.ReadFence(t.Context()); err != nil || !reflect.DeepEqual(f, first) || f.Stage != reservation.Legacy {
 		t.Fatalf("%+v, %v", f, err)
 	}
 }
@@ -136,7 +137,7 @@ func TestMetricsOfTwoPods(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
-	good := legacyredis.Options{Pod: "p", Client: newClient(t, "redis://127.0.0.1:1/0"), Ledger: noLedger{}}
+	good := legacyredis.Options{Pod: "p", Client: podClient(t, "redis://127.0.0.1:1/0", "p"), Ledger: noLedger{}}
 	if _, err := legacyredis.New(good); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,9 @@ var ErrNotLatched = errors.New("the pod is not killed: there is nothing to rearm
 // ErrRestoring: somebody else is restoring this Redis just now.
 var ErrRestoring = errors.New("another restore of this Redis is under way")
 
+// ErrHealthy: this Redis has the highest fence that was seen, and the server that wrote it: nothing to restore.
+var ErrHealthy = errors.New("this Redis is healthy: there is nothing to restore")
+
 // Audit actions: what changed a fence, or a brake.
 const (
 	ActionFlip     = "flip"

@@ -9,7 +9,7 @@ import (
 
 func runRedis(t *testing.T, stack *devstack.Stack, args ...any) {
 	t.Helper()
-	c, err := legacyredis.NewClient(stack.Redis.URL(0))
+	c, err := legacyredis.NewClient(stack.Redis.URL(0), "looking-on")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ type Pod struct {
 
 	grace, lease time.Duration
 	log          *slog.Logger
-	client       redis.UniversalClient
+	client       *legacyredis.Client
 }
 
 // tallyConnections is the budget of the tallies' own pool: a flush never waits behind operations.
@@ -169,7 +169,7 @@ func (p *Pod) openStores(ctx context.Context, cfg *config.Config, opt Options) e
 		return err
 	}
 	p.Tallies = &diff.TallyTable{DB: db, Pod: pc.ID, Router: uuid.NewString()}
-	p.client, err = legacyredis.NewClient(pc.Redis.Reveal())
+	p.client, err = legacyredis.NewClient(pc.Redis.Reveal(), pc.ID)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 
 func redisClient(t *testing.T, url string) redis.UniversalClient {
 	t.Helper()
-	c, err := legacyredis.NewClient(url)
+	c, err := legacyredis.NewClient(url, "looking-on")
 	if err != nil {
 		t.Fatal(err)
 	}

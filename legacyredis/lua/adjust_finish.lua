@@ -1,9 +1,9 @@
 -- adjust_finish: end an adjustment's pin, carried out or refused by the ledger alike: the units it took go back, and
--- the ledger's figures, where there are any, say what is on hand now.
+-- the ledger's change, where there is one, is applied, once.
 --
--- ARGV     3 shop, 4 adjustment id, 5 figures 'shop:item:group:on_hand:version,...' (may be empty)
+-- ARGV     3 shop, 4 adjustment id, 5 changes 'shop:item:group:delta:version,...' (may be empty)
 -- Replies  DONE      the pin ended
---          GONE      there was none; only the figures were applied
+--          GONE      there was none; only the changes were applied
 local function main()
   fence()
   local member = 'adj:' .. ARGV[3] .. ':' .. ARGV[4]
@@ -19,11 +19,11 @@ local function main()
       want(book, list[1][1])
     end
   end
-  local figs = figures(book, ARGV[5])
+  local own = changes(book, ARGV[5])
   fetch(book, true)
   known(book, list)
   back(book, list)
-  apply(book, figs)
+  advance(book, own)
   check(EXP, 'zset')
   local writes = settle(book)
 

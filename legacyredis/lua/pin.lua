@@ -1,13 +1,15 @@
--- pin: step 1 of a claim. held -> claiming; a pin is never undone by time. Late is judged here, once, and stored.
+-- pin: step 1 of a claim. held -> claiming; a pin is never undone by time. While Redis decides, late is judged here,
+-- once, and stored. A pin that is set while MySQL decides, or by force, is left unjudged ('judged' is 0 in the record):
+-- the ledger's transaction judges it, whoever comes to run it. A provisional hold is pinned like a held one: whoever
+-- names its id was promised it.
 --
 -- ARGV     3 id, 4 shop, 5 late policy ('force' or 'refuse'), 6 lease (microseconds), 7 token of this call,
---          8... fields and values of a record that only the ledger knows (adopt), or nothing
+--          8... fields and values of a record that the ledger's side knows as held (adopt), or nothing
 -- Replies  PINNED record     this call pinned it
 --          JOINED record     another call has it pinned
 --          REPLAY record     claimed or refused before
 --          CONFLICT state    released or rejected
---          BUSY              provisional: nobody was promised it yet
---          UNKNOWN           no record, or past its retention
+--          UNKNOWN           no record, or past its retention; or MySQL decides and has to say whether it ended
 --          OTHERSHOP         a record of another shop
 --          UNKNOWNBUCKET shop:item:group
 
@@ -19,18 +21,27 @@ local function adopted()
   return r
 end
 
--- judge enters in the book what the pin does to the counters. has: the units are taken already. It gives whether
+-- judge enters in the book what a late pin does to the counters. has: the units are taken already. It gives whether
 -- some were taken that were not there, and whether the claim is to be refused.
-local function judge(book, list, has, late)
-  if late and has then
-    back(book, list)
-    has = false
-  end
-  if has then return false, false end
+local function judge(book, list, has)
+  if has then back(book, list) end
   local short = not enough(book, list)
-  if short and late and ARGV[5] == 'refuse' then return false, true end
+  if short and ARGV[5] == 'refuse' then return false, true end
   take(book, list)
   return short, false
+end
+
+-- found gives the answer that a record which is there stands for, nil if it is to be pinned.
+local function found(id, r, t, shop, token, brought)
+  local state = r.state
+  if r.shop ~= shop then return { 'OTHERSHOP' } end
+  if state == 'claiming' then return { r.by == token and 'PINNED' or 'JOINED', flat(id) } end
+  if number(resKey(id), r, 'purge_at') <= t then return { 'UNKNOWN' } end
+  if state == 'claimed' or state == 'refused' then return { 'REPLAY', flat(id) } end
+  if state ~= 'released' and state ~= 'rejected' then return nil end
+  if not mysqlDecides() then return { 'CONFLICT', state } end
+  if not brought then return { 'UNKNOWN' } end
+  return nil
 end
 
 local function main()
@@ -38,33 +49,32 @@ local function main()
   fence()
   local t = now()
   local key = resKey(id)
-  local r = record(id)
-  local isNew = false
-  if r and r.shop ~= shop then return { 'OTHERSHOP' } end
-  if r and r.state ~= 'claiming' and number(key, r, 'purge_at') <= t then return { 'UNKNOWN' } end
-  if not r then
-    r, isNew = adopted(), true
+  local r, brought = record(id), adopted()
+  local isNew = not r
+  if r then
+    local answer = found(id, r, t, shop, token, brought)
+    if answer then return answer end
+  else
+    r = brought
     if not r then return { 'UNKNOWN' } end
-  elseif r.state == 'claiming' then
-    return { r.by == token and 'PINNED' or 'JOINED', flat(id) }
-  elseif r.state == 'claimed' or r.state == 'refused' then
-    return { 'REPLAY', flat(id) }
-  elseif r.state == 'released' or r.state == 'rejected' then
-    return { 'CONFLICT', r.state }
-  elseif r.state == 'provisional' then
-    return { 'BUSY' }
   end
-
-  local late = r.state == 'expired' or number(key, r, 'expires_at') <= t
+  local judged = not isNew and not mysqlDecides()
+  local has = takes(r) and not isNew
+  local late = judged and (r.state == 'expired' or number(key, r, 'expires_at') <= t)
   local forced, refuse, writes = false, false, {}
-  if late or isNew then
+  if late or not has then
     local book = newBook()
     local list = lines(book, key, shop, r.lines)
     fetch(book, false)
     for _, l in ipairs(list) do
       if not book.avail[l[1]] then return { 'UNKNOWNBUCKET', l[1] } end
     end
-    forced, refuse = judge(book, list, takes(r) and not isNew, late)
+    if late then
+      forced, refuse = judge(book, list, has)
+    else
+      forced = not enough(book, list)
+      take(book, list)
+    end
     writes = settle(book)
   end
   check(EXP, 'zset')
@@ -84,8 +94,9 @@ local function main()
     if index then redis.call('SET', index, id) end
   end
   local deadline = int(t + lease)
-  redis.call('HSET', key, 'state', 'claiming', 'pinned_at', int(t), 'pin_until', deadline, 'by', token,
-    'late', late and '1' or '0', 'forced', forced and '1' or '0', 'refuse', refuse and '1' or '0')
+  redis.call('HSET', key, 'state', 'claiming', 'outcome', 'granted', 'pinned_at', int(t), 'pin_until', deadline,
+    'by', token, 'late', late and '1' or '0', 'forced', forced and '1' or '0', 'refuse', refuse and '1' or '0')
+  if not judged then redis.call('HSET', key, 'judged', '0') end
   redis.call('ZADD', EXP, deadline, id)
   return { 'PINNED', flat(id) }
 end

@@ -1,10 +1,12 @@
--- sweep: look at one member of {pod}:exp and do what its time has come for. All is judged anew here.
+-- sweep: look at one member of {pod}:exp and do what its time has come for. All is judged anew here. While MySQL decides
+-- a hold past its expiry is MySQL's to end: it is looked at again later, and ended here only past its retention.
 --
 -- ARGV     3 member (an id, or 'adj:shop:adjustment id'), 4 lease (microseconds), 5 token of this sweep
 -- Replies  EXPIRED record   a hold ended; its units went back
 --          PIN record       an old pin: its lease was renewed, and the caller rolls it forward
 --          ADJPIN fields    the same of an adjustment
 --          PURGED           a record past its retention was removed
+--          ENDED            the same, of one that is not reported: MySQL decides
 --          NOTDUE           nothing to do yet (its time in the index was set right)
 --          GONE             the member belonged to nothing and was removed
 
@@ -37,7 +39,7 @@ local function expire(id, key, r, t, token)
   redis.call('HSET', key, 'state', 'expired', 'expired_at', int(t), 'by', token)
   redis.call('HDEL', key, 'seen')
   redis.call('ZADD', EXP, purge, id)
-  return { 'EXPIRED', flat(id) }
+  return { mysqlDecides() and 'ENDED' or 'EXPIRED', flat(id) }
 end
 
 local function main()
@@ -58,8 +60,12 @@ local function main()
   if r.state == 'claiming' then field = 'pin_until' end
   local due = number(key, r, field)
   if due > t then
-    if r.state == 'expired' and r.by == token then return { 'EXPIRED', flat(member) } end
+    if r.state == 'expired' and r.by == token then return { mysqlDecides() and 'ENDED' or 'EXPIRED', flat(member) } end
     redis.call('ZADD', EXP, int(due), member)
+    return { 'NOTDUE' }
+  end
+  if r.state == 'held' and mysqlDecides() and number(key, r, 'purge_at') > t then
+    redis.call('ZADD', EXP, int(t + lease), member)
     return { 'NOTDUE' }
   end
   if field == 'expires_at' then return expire(member, key, r, t, token) end
