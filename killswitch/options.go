@@ -146,6 +146,9 @@ func New(opt Options) (*Control, error) {
 	return &Control{opt: opt, log: opt.Logger.With("pod", opt.Pod)}, nil
 }
 
+// Pod is the pod's id.
+func (c *Control) Pod() string { return c.opt.Pod }
+
 func (o *Options) validate() error {
 	switch {
 	case o.Pod == "":

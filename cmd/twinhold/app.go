@@ -63,6 +63,8 @@ func newRootCmd(a *app) *cobra.Command {
 		newDemoCmd(a), newReplayCmd(a), newDevstackCmd(a),
 		newConfigCmd(a), newMigrateCmd(a), newDoctorCmd(a),
 		newReserveCmd(a), newClaimCmd(a), newReleaseCmd(a), newGetCmd(a), newStockCmd(a), newServeCmd(a),
+		newStatusCmd(a), newFlipCmd(a), newKillCmd(a), newRearmCmd(a), newDrillCmd(a),
+		newFreezeCmd(a), newUnfreezeCmd(a), newAuditCmd(a), newReseedCmd(a),
 	)
 	return root
 }

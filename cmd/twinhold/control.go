@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twinhold/twinhold/config"
+	"github.com/twinhold/twinhold/internal/podset"
+	"github.com/twinhold/twinhold/killswitch"
+	"github.com/twinhold/twinhold/reservation"
+	"github.com/twinhold/twinhold/shadow"
+)
+
+// controlOptions are the parts of a pod's kill switch, over stores that are open. It asks neither store anything.
+func controlOptions(cfg *config.Config, p *podset.Pod, log *slog.Logger) (killswitch.Options, error) {
+	catchUp, err := shadow.NewCatchUp(shadow.CatchUpOptions{
+		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Settle: cfg.Tuning.Settle, Grace: cfg.Tuning.Sweep.Grace, Logger: log,
+	})
+	if err != nil {
+		return killswitch.Options{}, fmt.Errorf("make the kill switch of pod %s: %w", p.Config.ID, err)
+	}
+	return killswitch.Options{
+		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL,
+		Declared: p.Config.DeclaredStage(), MaxStage: p.Config.MaxStage,
+		Cooldown: cfg.Defaults.Cooldown, LongestTTL: cfg.Defaults.MaxTTL, Poll: cfg.Defaults.Poll, Version: version(),
+		Bounds: killswitch.Bounds{
+			MinCompared: int64(cfg.Gates.MinCompared), LatencyRatio: cfg.Gates.MaxLatencyRatio, MaxQueue: cfg.Gates.MaxQueue,
+		},
+		CatchUp: func(ctx context.Context) error {
+			f, err := p.Redis.ReadFence(ctx)
+			if err == nil {
+				_, err = catchUp.Run(ctx, f)
+			}
+			return err
+		},
+		Survey: func(ctx context.Context, redis, mysql reservation.Fence) (killswitch.Survey, error) {
+			s, err := catchUp.Survey(ctx, redis, mysql)
+			return killswitch.SurveyOf(s), err
+		},
+		Evidence: func(ctx context.Context) (killswitch.Evidence, error) { return evidence(ctx, cfg, p) },
+		Health:   func(ctx context.Context) ([]string, error) { return failures(ctx, p), nil },
+		Reseed: func(ctx context.Context, to reservation.Stamp, by reservation.AuditRecord) (string, error) {
+			return reseed(ctx, p, to, by, log)
+		},
+		Logger: log,
+	}, nil
+}
+
+// evidence sums what the routers have compared.
+func evidence(ctx context.Context, cfg *config.Config, p *podset.Pod) (killswitch.Evidence, error) {
+	window := cfg.Gates.EvidenceWindow
+	s, err := p.Tallies.Sum(ctx, window)
+	if err != nil {
+		return killswitch.Evidence{}, err
+	}
+	return killswitch.Evidence{
+		Since: time.Now().Add(-window), Compared: s.Compared, Unexplained: s.Unexplained, Gaps: s.GapTotal(),
+		Redis: killswitch.Latency(s.RedisMS), MySQL: killswitch.Latency(s.MySQLMS),
+	}, nil
+}
+
+// failures are what the doctor would fail the two stores for.
+func failures(ctx context.Context, p *podset.Pod) []string {
+	var out []string
+	for _, f := range append(examineMySQL(ctx, p), examineRedis(ctx, p)...) {
+		if f.Result == resultFailure {
+			out = append(out, fmt.Sprintf("%s %s: %s", f.Store, f.Check, f.Found))
+		}
+	}
+	return out
+}
+
+// reseed wipes a pod's Redis and rebuilds it from MySQL.
+func reseed(ctx context.Context, p *podset.Pod, to reservation.Stamp, by reservation.AuditRecord, log *slog.Logger) (string, error) {
+	r, err := shadow.Restore(ctx, shadow.RestoreOptions{
+		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Wipe: true, To: to,
+		By: by.By, Reason: by.Reason, Ticket: by.Ticket, Logger: log,
+	})
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("Redis has %s in %s from MySQL, incarnation %d", plural(r.Records, "reservation"), plural(r.Buckets, "bucket"), r.After.Incarnation)
+	return strings.Join(append([]string{text}, r.Unknown...), "; "), nil
+}
+
+// onPods opens the stores of the named pod (all if the name is empty), without asking them anything, and calls f with
+// their kill switches.
+func (a *app) onPods(ctx context.Context, id string, f func([]*killswitch.Control) error) error {
+	cfg, err := a.loadConfig()
+	if err != nil {
+		return err
+	}
+	pods := cfg.Pods
+	if id != "" {
+		pc, ok := cfg.Pod(id)
+		if !ok {
+			return &exitError{code: exitFailed, err: fmt.Errorf("there is no pod %q in %s", id, a.configPath), hint: "the pods are: " + podNames(cfg)}
+		}
+		pods = []config.Pod{*pc}
+	}
+	var controls []*killswitch.Control
+	for _, pc := range pods {
+		c, done, err := a.control(ctx, cfg, pc)
+		if err != nil {
+			return &exitError{code: exitFailed, err: err, hint: "run: twinhold config check --config " + a.configPath}
+		}
+		defer done()
+		controls = append(controls, c)
+	}
+	return controlHint(f(controls))
+}
+
+// control makes one pod's kill switch. done closes its stores.
+func (a *app) control(ctx context.Context, cfg *config.Config, pc config.Pod) (c *killswitch.Control, done func(), err error) {
+	p, err := podset.OpenStores(ctx, cfg, pc)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open pod %s: %w", pc.ID, err)
+	}
+	done = func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlClose)
+		defer cancel()
+		// All that was done is in the stores, and told: a connection that does not close is no failure of the command.
+		_ = p.Close(closing)
+	}
+	opt, err := controlOptions(cfg, p, slog.New(slog.DiscardHandler))
+	if err == nil {
+		c, err = killswitch.New(opt)
+	}
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return c, done, nil
+}
+
+// controlClose bounds how long the end of a command waits for connections to close.
+const controlClose = time.Second
+
+func podNames(cfg *config.Config) string {
+	names := make([]string, 0, len(cfg.Pods))
+	for _, p := range cfg.Pods {
+		names = append(names, p.ID)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// controlHint gives an error of the kill switch its exit code, and says what to do now.
+func controlHint(err error) error {
+	var (
+		already    *exitError
+		refused    *killswitch.RefusedError
+		noRefuge   *killswitch.NoRefugeError
+		incomplete *killswitch.IncompleteError
+	)
+	switch {
+	case err == nil || errors.As(err, &already):
+		return err
+	case errors.As(err, &refused):
+		return &exitError{code: exitRefused, err: err, hint: refused.Hint}
+	case errors.As(err, &noRefuge) && noRefuge.Latched:
+		return &exitError{code: exitFailed, err: err, hint: "the routers restore Redis by themselves (twinhold status " + noRefuge.Pod + "); if it must stop at once: twinhold freeze " + noRefuge.Pod + " --reason R"}
+	case errors.As(err, &noRefuge):
+		return &exitError{code: exitFailed, err: err, hint: "run it again when Redis answers; if the pod must stop at once: twinhold freeze " + noRefuge.Pod + " --reason R (it reaches MySQL too)"}
+	case errors.As(err, &incomplete):
+		return &exitError{code: exitFailed, err: err, hint: "run the same command again: it goes on where it was"}
+	default:
+		return hinted(err)
+	}
+}
+
+// orderFlags are what a person answers for.
+type orderFlags struct {
+	reason, ticket string
+	waive          []string
+	execute        bool
+}
+
+func (o *orderFlags) why(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.reason, "reason", "", "why, for the audit")
+	cmd.Flags().StringVar(&o.ticket, "ticket", "", "a ticket, for the audit")
+}
+
+func (o *orderFlags) gated(cmd *cobra.Command, what string) {
+	o.why(cmd)
+	cmd.Flags().BoolVar(&o.execute, "execute", false, what)
+	cmd.Flags().StringSliceVar(&o.waive, "waive", nil, "waive gates by name, `GATE,...`: needs --reason, and stands in the audit (debt, complete and health are never waived)")
+}
+
+// optionalPod takes one pod, or none.
+func optionalPod(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return usageError(cmd, fmt.Errorf("%q takes one POD at most, and got %d arguments", cmd.CommandPath(), len(args)))
+	}
+	return nil
+}
+
+func firstArg(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}
