@@ -141,6 +141,6 @@ func shortDebt(d *reservation.Debt) string {
 
 // debtText says a debt in words.
 func debtText(d reservation.Debt) string {
-	drains := (time.Duration(d.DrainsInS * float64(time.Second))).Round(time.Second)
+	drains := time.Duration(d.DrainsInS * float64(time.Second)).Round(time.Second)
 	return strings.Join([]string{plural(int(d.Reservations), "reservation"), plural(int(d.Units), "unit"), "drains in " + drains.String()}, ", ")
 }
