@@ -35,7 +35,7 @@ func (s *Store) claim(ctx context.Context, st reservation.Stamp, shop int64, id 
 		if err != nil {
 			return err
 		}
-		c := &claiming{s: s, t: t, cur: cur, ls: ls}
+		c := &claiming{s: s, t: t, cur: cur, ls: ls, path: "claim"}
 		if res, err = c.decide(ctx); err == nil && mark {
 			err = s.markLocked(ctx, t, cur)
 			res.Record.Marked = true
@@ -50,11 +50,16 @@ func (s *Store) claim(ctx context.Context, st reservation.Stamp, shop int64, id 
 		return reservation.ClaimResult{}, err
 	}
 	if res.Late && !res.Replayed {
-		s.metrics.late.WithLabelValues(res.Record.State.String()).Inc()
-		s.opts.Logger.WarnContext(ctx, "late claim: the time to live is too short",
-			"reservation", id, "shop", shop, "state", res.Record.State.String(), "expires_at", res.Record.ExpiresAt)
+		s.toldLate(ctx, res.Record, res.Record.State)
 	}
 	return res, nil
+}
+
+// toldLate: no late claim is silent.
+func (s *Store) toldLate(ctx context.Context, rec reservation.Record, state reservation.State) {
+	s.metrics.late.WithLabelValues(state.String()).Inc()
+	s.opts.Logger.WarnContext(ctx, "late claim: the time to live is too short",
+		"reservation", rec.ID, "shop", rec.Shop, "state", state.String(), "expires_at", rec.ExpiresAt)
 }
 
 // lookForClaim reads the record without locks, to learn its buckets; nil if the shop does not know it (any more).
@@ -92,6 +97,8 @@ type claiming struct {
 	t   *tx
 	cur *row
 	ls  ledgers
+
+	path string // in metrics
 }
 
 func (c *claiming) decide(ctx context.Context) (reservation.ClaimResult, error) {
@@ -117,7 +124,8 @@ func (c *claiming) decide(ctx context.Context) (reservation.ClaimResult, error) 
 	return reservation.ClaimResult{Record: cur.Record, Late: late}, nil
 }
 
-// try deducts, if the ledger and the policy allow it; false means refund_required, with nothing written yet.
+// try deducts, if the ledger and, for a late one, the policy allow it; false means refund_required, with nothing
+// written yet. What holds no units takes those that are available, else by force.
 func (c *claiming) try(ctx context.Context, late bool) (bool, error) {
 	cur := c.cur
 	if !covered(cur.Lines, cur.Shop, c.ls) {
@@ -137,13 +145,13 @@ func (c *claiming) try(ctx context.Context, late bool) (bool, error) {
 		return false, err
 	}
 	if !had {
-		if c.s.opts.LatePolicy == reservation.RefuseLate {
+		if late && c.s.opts.LatePolicy == reservation.RefuseLate {
 			return false, nil
 		}
 		if takes, units, _, err = lockQuantity(ctx, c.t, lockWait, cur.Shop, cur.Lines, c.ls); err != nil {
 			return false, err
 		}
-		c.s.metrics.forced.WithLabelValues("claim").Add(float64(beyond(takes)))
+		c.s.metrics.forced.WithLabelValues(c.path).Add(float64(beyond(takes)))
 	}
 	return true, c.s.deductTaken(ctx, c.t, cur, c.ls, takes, units)
 }

@@ -131,3 +131,8 @@ func commitLoss() map[string]func(*faultproxy.Proxy) *faultproxy.Fault {
 		"swallow after":  func(p *faultproxy.Proxy) *faultproxy.Fault { return p.Swallow(rule(faultproxy.After)) },
 	}
 }
+
+// everyCommit matches each COMMIT, and lets it be carried out.
+func everyCommit() faultproxy.Rule {
+	return faultproxy.Rule{Match: []byte("conn_tag:commit "), When: faultproxy.After}
+}

@@ -7,9 +7,11 @@ import (
 	"github.com/twinhold/twinhold/reservation"
 )
 
-// Deduct is the MySQL half of a claim that Redis has pinned. MySQL's own held, rejected, expired or unknown record
-// is claimed all the same, by force if need be; only its released, its refused, or an entry that is there already
-// count. Where on_hand does not cover the lines the claim is refused.
+// Deduct is the MySQL half of a claim that Redis has pinned. While Redis decides, MySQL's own held, rejected, expired
+// or unknown record is claimed all the same, by force if need be; only its released, its refused, or an entry that is
+// there already count. While MySQL decides, its rejected counts too, and late is judged here, by MySQL's clock once
+// the locks are had; so it is for a pin that is unjudged, whatever the stage. What is late takes what is available,
+// else the policy decides. Where on_hand does not cover the lines the claim is refused.
 func (s *Store) Deduct(ctx context.Context, st reservation.Stamp, pin reservation.Pin) (reservation.Deduction, error) {
 	if err := validateRecord(pin.Record); err != nil {
 		return reservation.Deduction{}, err
@@ -29,8 +31,8 @@ func (s *Store) Deduct(ctx context.Context, st reservation.Stamp, pin reservatio
 	if err != nil {
 		return reservation.Deduction{}, err
 	}
-	if pin.Late && !d.res.Replayed {
-		s.metrics.late.WithLabelValues(d.res.State.String()).Inc()
+	if d.res.Late && !d.res.Replayed {
+		s.toldLate(ctx, pin.Record, d.res.State)
 	}
 	return d.res, nil
 }
@@ -71,6 +73,12 @@ type deducting struct {
 	p   *pair
 	res reservation.Deduction
 }
+
+// decides tells whether MySQL is the truth in the caller's stage.
+func (d *deducting) decides() bool { return d.st.Stage.Truth() == reservation.MySQL }
+
+// judges tells whether late is judged here, and not by the pin.
+func (d *deducting) judges() bool { return d.decides() || d.pin.Unjudged }
 
 func (d *deducting) run(ctx context.Context) error {
 	rec := d.pin.Record
@@ -125,22 +133,43 @@ func (d *deducting) known(ctx context.Context, cur *row) error {
 		d.res = reservation.Deduction{State: reservation.Released, At: cur.ReleasedAt, Judgement: j}
 		d.figures(nil)
 		return nil
-	default: // it holds, or held once, or was rejected: claimed all the same
+	case reservation.Rejected:
+		if d.decides() {
+			d.res = reservation.Deduction{State: reservation.Rejected, Judgement: j}
+			d.figures(nil)
+			return nil
+		}
+	default: // it holds, or held once
 	}
-	mergeTruth(cur, d.pin.Record)
-	cur.Late = d.pin.Late
-	if d.pin.Refuse || !covered(cur.Lines, cur.Shop, d.p.ls) {
-		err = d.s.refuseRow(ctx, d.t, cur)
-	} else {
-		err = d.take(ctx, cur)
-	}
-	if err != nil {
+	if err := d.claim(ctx, cur); err != nil {
 		return err
 	}
 	j.State = cur.State
 	d.res = reservation.Deduction{State: cur.State, At: cur.ClaimedAt, Late: cur.Late, Judgement: j}
 	d.done(cur.State)
 	return nil
+}
+
+// claim deducts or refuses what MySQL holds, held once, or had rejected.
+func (d *deducting) claim(ctx context.Context, cur *row) error {
+	own := d.decides() || cur.Marked
+	if !own || cur.State == reservation.Rejected {
+		mergeTruth(cur, d.pin.Record)
+	}
+	mergeSteps(cur, d.pin.Record)
+	if d.judges() {
+		cur.Late = !cur.at.Before(cur.ExpiresAt)
+		c := &claiming{s: d.s, t: d.t, cur: cur, ls: d.p.ls, path: "deduct"}
+		if done, err := c.try(ctx, cur.Late); done || err != nil {
+			return err
+		}
+		return d.s.refuseRow(ctx, d.t, cur)
+	}
+	cur.Late = d.pin.Late
+	if d.pin.Refuse || !covered(cur.Lines, cur.Shop, d.p.ls) {
+		return d.s.refuseRow(ctx, d.t, cur)
+	}
+	return d.take(ctx, cur)
 }
 
 func (d *deducting) take(ctx context.Context, cur *row) error {
@@ -163,19 +192,23 @@ func (d *deducting) unknown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	rec.Marked = false
 	var judged *verdict
-	if d.st.Stage.DualWrite() {
+	if d.st.Stage.DualWrite() && !d.decides() {
 		judged = judgeReserve(rec, levels, d.p.holder)
 	}
-	if err := d.s.freeKey(ctx, d.t, d.p.holder); err != nil {
+	holder := d.p.holder
+	if d.decides() && holder != nil && !holder.purged() {
+		holder, rec.Key = nil, "" // the truth's id keeps the key, and the truth is here
+	}
+	if err := d.s.freeKey(ctx, d.t, holder); err != nil {
 		return err
 	}
-	rec.Late = d.pin.Late
-	rec.State, rec.ClaimedAt = reservation.Claimed, d.t.now
-	if d.pin.Refuse || !covered(rec.Lines, rec.Shop, d.p.ls) {
-		rec.State = reservation.Refused
+	clause, err := d.judgeUnknown(ctx, &rec)
+	if err != nil {
+		return err
 	}
-	if err := d.insert(ctx, rec, judged); err != nil {
+	if err := d.insert(ctx, &rec, clause, judged); err != nil {
 		return err
 	}
 	// The reserve's own difference is told when it arrives; the claim of what was stored here is one decision.
@@ -188,22 +221,47 @@ func (d *deducting) unknown(ctx context.Context) error {
 	return nil
 }
 
-func (d *deducting) insert(ctx context.Context, rec reservation.Record, judged *verdict) error {
-	if rec.State == reservation.Refused {
-		return d.s.insertRecord(ctx, d.t, rec, judged)
+// judgeUnknown says how a claim ends whose reservation is stored here, and how its units are taken: by force, or,
+// where it is late and the policy is refuse, only if they are available.
+func (d *deducting) judgeUnknown(ctx context.Context, rec *reservation.Record) (clause string, err error) {
+	clause, rec.Late = lockWait, d.pin.Late
+	rec.State, rec.ClaimedAt = reservation.Claimed, d.t.now
+	refuse := d.pin.Refuse
+	if d.judges() {
+		if err := one(ctx, d.t.conn, []any{&rec.ClaimedAt}, qNow); err != nil { // after the locks
+			return "", err
+		}
+		refuse = false
+		if rec.Late = !rec.ClaimedAt.Before(rec.ExpiresAt); rec.Late && d.s.opts.LatePolicy == reservation.RefuseLate {
+			clause = lockSkip
+		}
 	}
-	takes, units, _, err := lockQuantity(ctx, d.t, lockWait, rec.Shop, rec.Lines, d.p.ls)
+	if refuse || !covered(rec.Lines, rec.Shop, d.p.ls) {
+		rec.State = reservation.Refused
+	}
+	return clause, nil
+}
+
+func (d *deducting) insert(ctx context.Context, rec *reservation.Record, clause string, judged *verdict) error {
+	if rec.State == reservation.Refused {
+		return d.s.insertRecord(ctx, d.t, *rec, judged)
+	}
+	takes, units, had, err := lockQuantity(ctx, d.t, clause, rec.Shop, rec.Lines, d.p.ls)
 	if err != nil {
 		return err
+	}
+	if !had && clause == lockSkip {
+		rec.State = reservation.Refused
+		return d.s.insertRecord(ctx, d.t, *rec, judged)
 	}
 	d.s.metrics.forced.WithLabelValues("deduct").Add(float64(beyond(takes)))
 	if err := d.s.deductLedgers(ctx, d.t, rec.Shop, rec.Lines, takes, units); err != nil {
 		return err
 	}
-	if err := d.s.insertRecord(ctx, d.t, rec, judged); err != nil {
+	if err := d.s.insertRecord(ctx, d.t, *rec, judged); err != nil {
 		return err
 	}
-	return d.s.insertEntries(ctx, d.t, &row{Record: rec}, d.p.ls)
+	return d.s.insertEntries(ctx, d.t, &row{Record: *rec}, d.p.ls)
 }
 
 func (d *deducting) done(state reservation.State) {
@@ -222,6 +280,7 @@ func (d *deducting) done(state reservation.State) {
 // judge says what MySQL's own record would have made of the claim.
 func (d *deducting) judge(ctx context.Context, cur *row) (reservation.Judgement, error) {
 	j := reservation.Judgement{State: cur.State}
+	overdue := !cur.at.Before(cur.ExpiresAt)
 	levels, err := countLevels(ctx, d.t.conn, cur.buckets())
 	if err != nil {
 		return j, err
@@ -230,7 +289,7 @@ func (d *deducting) judge(ctx context.Context, cur *row) (reservation.Judgement,
 	case reservation.Held, reservation.Claimed:
 		j.Decision = reservation.ClaimedOK
 		twice := slices.ContainsFunc(levels, func(l level) bool { return l.available() < 0 })
-		late := d.pin.Late && twice && d.s.opts.LatePolicy == reservation.RefuseLate
+		late := (d.pin.Late && !d.judges() || overdue && d.judges()) && twice && d.s.opts.LatePolicy == reservation.RefuseLate
 		if cur.State == reservation.Held && (late || !covered(cur.Lines, cur.Shop, d.p.ls)) {
 			j.Decision = reservation.RefundRequired
 		}
@@ -239,7 +298,7 @@ func (d *deducting) judge(ctx context.Context, cur *row) (reservation.Judgement,
 	case reservation.Expired:
 		j.Decision = reservation.ClaimedOK
 		short := len(shortagesOf(cur.Lines, levels)) > 0
-		if !covered(cur.Lines, cur.Shop, d.p.ls) || (short && d.s.opts.LatePolicy == reservation.RefuseLate) {
+		if !covered(cur.Lines, cur.Shop, d.p.ls) || (short && overdue && d.s.opts.LatePolicy == reservation.RefuseLate) {
 			j.Decision = reservation.RefundRequired
 		}
 	default:

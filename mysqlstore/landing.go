@@ -38,6 +38,22 @@ func (l *landing) run(ctx context.Context) error {
 	return l.absent(ctx)
 }
 
+// settled gives the state that the record should end in. Held against rejected goes to the store that decides, but
+// what somebody was promised stays: what is adopted, and what is marked here.
+func (l *landing) settled(cur *row) reservation.State {
+	theirs, ours := l.m.op.Record.State, cur.State
+	switch {
+	case l.m.op.Adopt && theirs == reservation.Held && ours == reservation.Rejected:
+		return theirs
+	case cur.Marked && ours == reservation.Held && theirs == reservation.Rejected:
+		return ours
+	case l.m.decides():
+		return reservation.Merge(ours, theirs)
+	default:
+		return reservation.Merge(theirs, ours)
+	}
+}
+
 // found puts the record that is there into the judgement.
 func (l *landing) found(cur *row) {
 	if cur == nil {
@@ -53,11 +69,11 @@ func (l *landing) found(cur *row) {
 // pastExpiry: a hold that has run out takes no stock any more.
 func (l *landing) pastExpiry() bool { return !l.m.op.Record.ExpiresAt.After(l.t.now) }
 
-// existing judges, and moves the record up to what the truth says.
+// existing judges, and moves the record up to what both stores say of it.
 func (l *landing) existing(ctx context.Context, cur *row) error {
 	op := l.m.op
 	l.m.res = judgeExisting(op, cur)
-	want := reservation.Merge(op.Record.State, cur.State)
+	want := l.settled(cur)
 	if want == reservation.Held && cur.State == reservation.Rejected && l.pastExpiry() {
 		want = reservation.Expired
 	}
@@ -70,7 +86,11 @@ func (l *landing) existing(ctx context.Context, cur *row) error {
 		return errNeedsLocks
 	}
 	before := cur.State
-	mergeTruth(cur, op.Record)
+	own := l.m.decides() || cur.Marked
+	if !own || before == reservation.Rejected {
+		mergeTruth(cur, op.Record)
+	}
+	mergeSteps(cur, op.Record)
 	if want == reservation.Expired && cur.ExpiredAt.IsZero() {
 		cur.ExpiredAt = cur.ExpiresAt
 	}
@@ -145,6 +165,7 @@ func (l *landing) force(ctx context.Context, rec reservation.Record) (int64, err
 func (l *landing) absent(ctx context.Context) error {
 	op := l.m.op
 	rec := op.Record
+	rec.Marked = false
 	l.m.res.Backfilled = op.Op != reservation.OpReserve || op.Replayed
 	if l.m.res.Backfilled {
 		l.m.res.Decision = reservation.NotFound
@@ -155,6 +176,14 @@ func (l *landing) absent(ctx context.Context) error {
 	if rec.State == reservation.Claimed {
 		if err := l.entryThere(ctx); err != nil {
 			return err
+		}
+	}
+	holder := l.p.holder
+	if l.m.decides() && holder != nil && !holder.purged() {
+		// The truth's id keeps the key, and the truth is here. Who holds without it was answered to nobody.
+		holder, rec.Key = nil, ""
+		if rec.State == reservation.Held && !op.Adopt {
+			rec.State, rec.Outcome = reservation.Rejected, reservation.RejectedShort
 		}
 	}
 	judged, err := l.judge(ctx, rec)
@@ -170,7 +199,7 @@ func (l *landing) absent(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := l.m.s.freeKey(ctx, l.t, l.p.holder); err != nil {
+	if err := l.m.s.freeKey(ctx, l.t, holder); err != nil {
 		return err
 	}
 	if err := l.m.s.insertRecord(ctx, l.t, rec, judged); err != nil {
@@ -190,7 +219,7 @@ func (l *landing) judge(ctx context.Context, rec reservation.Record) (*verdict, 
 	switch {
 	case l.m.res.Backfilled:
 		return nil, nil
-	case l.m.op.Decision == reservation.RejectedShort:
+	case rec.State == reservation.Rejected, l.m.op.Decision == reservation.RejectedShort:
 		return judgeRejected(ctx, l.t.conn, rec, l.p.holder)
 	case rec.State == reservation.Held && !l.locked:
 		return &verdict{Decision: reservation.Granted}, nil
@@ -202,10 +231,14 @@ func (l *landing) judge(ctx context.Context, rec reservation.Record) (*verdict, 
 	return judgeReserve(rec, ls, l.p.holder), nil
 }
 
-// take takes the units of a hold: free ones, or under the ledgers' locks by force.
+// take takes the units of a hold: free ones, or under the ledgers' locks by force. A hold that nobody was promised
+// is never forced.
 func (l *landing) take(ctx context.Context, rec reservation.Record, judged *verdict) error {
 	if !l.locked {
 		return l.m.s.takeGranted(ctx, l.t, rec.Shop, rec.Lines, l.m.ledger)
+	}
+	if l.m.unpromised() {
+		return l.m.s.takeUnderLocks(ctx, l.t, rec, l.p)
 	}
 	forced, err := l.force(ctx, rec)
 	if judged != nil {

@@ -13,9 +13,13 @@ const busyRounds = 16
 // errNeedsLocks: the operation changes something that stands, so it has to take the ledgers' locks first.
 var errNeedsLocks = errors.New("needs the ledgers' locks")
 
-// Mirror judges an operation that the truth has carried out and stores what the truth did, in one transaction. It
-// may come in any order and any number of times: states only move up, units move once. A claimed record whose entry
-// is not in the ledger is ErrEntryMissing.
+// Mirror judges an operation that Redis has carried out and stores what it did, in one transaction. It may come in any
+// order and any number of times: states only move up, units move once. A claimed record whose entry is not in the
+// ledger is ErrEntryMissing; a provisional one is refused, since nobody was promised it.
+//
+// Where MySQL decides by itself (catch-up brings what Redis has), its own answer stands: its held or rejected, its
+// expiry, its holder of the key. A hold that it does not know is stored only if there are units for it. With Adopt a
+// hold is stored by force, in every stage, over a rejection too.
 func (s *Store) Mirror(ctx context.Context, st reservation.Stamp, op reservation.MirrorOp) (reservation.Judgement, error) {
 	m := &mirroring{s: s, st: st, op: op}
 	m.path = "mirror_" + op.Op.String()
@@ -27,8 +31,12 @@ func (s *Store) Mirror(ctx context.Context, st reservation.Stamp, op reservation
 	if err := validateRecord(op.Record); err != nil {
 		return reservation.Judgement{}, err
 	}
-	if op.Record.State == reservation.Claiming || op.Record.State == reservation.Provisional {
+	switch op.Record.State {
+	case reservation.Provisional:
+		return reservation.Judgement{}, &reservation.InvalidError{Field: "record.state", Reason: "is provisional: nobody was promised it, so there is nothing to store"}
+	case reservation.Claiming:
 		m.op.Record.State = reservation.Held
+	default:
 	}
 	return m.store(ctx)
 }
@@ -55,6 +63,12 @@ type mirroring struct {
 	res    reservation.Judgement
 }
 
+// decides tells whether MySQL is the truth in the caller's stage.
+func (m *mirroring) decides() bool { return m.st.Stage.Truth() == reservation.MySQL }
+
+// unpromised is a hold of Redis's where MySQL decides: nobody was answered.
+func (m *mirroring) unpromised() bool { return m.decides() && !m.op.Adopt }
+
 func (m *mirroring) store(ctx context.Context) (reservation.Judgement, error) {
 	rec := m.op.Record
 	locked, waited := false, false
@@ -73,7 +87,11 @@ func (m *mirroring) store(ctx context.Context) (reservation.Judgement, error) {
 		switch {
 		case err != nil:
 			return m.unknownBucket(busyAtLast(ctx, waited, err))
-		case next.soldOut != nil || n >= busyRounds:
+		case next.soldOut != nil && m.unpromised():
+			return reservation.Judgement{
+				Decision: reservation.RejectedShort, Levels: levelsOf(next.soldOut), Shortages: shortagesOf(rec.Lines, next.soldOut),
+			}, nil
+		case next.soldOut != nil, n >= busyRounds && !m.unpromised():
 			locked = true
 		case next.ledger:
 			m.ledger = true

@@ -87,6 +87,21 @@ func lockRows(ctx context.Context, t *tx, p *pair, rec reservation.Record) error
 	return lockHolder()
 }
 
+// takeUnderLocks takes the units of a record that nobody was promised, under the ledgers' locks, or gives errShort.
+func (s *Store) takeUnderLocks(ctx context.Context, t *tx, rec reservation.Record, p *pair) error {
+	if err := p.unknown(rec); err != nil {
+		return err
+	}
+	takes, units, had, err := lockQuantity(ctx, t, lockSkip, rec.Shop, rec.Lines, p.ls)
+	if err != nil {
+		return err
+	}
+	if !had {
+		return errShort
+	}
+	return s.takeLocked(ctx, t, rec.Shop, rec.Lines, takes, units)
+}
+
 // unknown gives an error if one of the record's buckets has no ledger row.
 func (p *pair) unknown(rec reservation.Record) error {
 	for _, l := range rec.Lines {
@@ -124,11 +139,16 @@ func (s *Store) freeKey(ctx context.Context, t *tx, holder *row) error {
 	return err
 }
 
-// mergeTruth takes over what the truth says of a reservation, but for its state: steps it does not know stay.
+// mergeTruth takes over what the truth answered to the reserve. It is not for a record whose own answer counts: where
+// MySQL decides, or one that is marked; unless that answer is overturned, as a rejection is by a hold.
 func mergeTruth(cur *row, rec reservation.Record) {
 	cur.Outcome, cur.Shortages = rec.Outcome, rec.Shortages
 	cur.DecidedBy, cur.Epoch = rec.DecidedBy, rec.Epoch
 	cur.CreatedAt, cur.ExpiresAt, cur.PurgeAt = rec.CreatedAt, rec.ExpiresAt, rec.PurgeAt
+}
+
+// mergeSteps takes over the steps that the other store knows; those that it does not know stay.
+func mergeSteps(cur *row, rec reservation.Record) {
 	cur.Late = cur.Late || rec.Late
 	if !rec.PinnedAt.IsZero() {
 		cur.PinnedAt = rec.PinnedAt

@@ -34,6 +34,7 @@ var (
 	_ reservation.Fencer     = (*Store)(nil)
 	_ reservation.MySQLFence = (*Store)(nil)
 	_ reservation.Marks      = (*Store)(nil)
+	_ reservation.Agreer     = (*Store)(nil)
 	_ reservation.Inspector  = (*Store)(nil)
 )
 
