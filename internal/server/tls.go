@@ -10,7 +10,9 @@ import (
 )
 
 // certificate is a listener's, and can be renewed while it serves. None: the listener is cleartext.
-type certificate struct{ now atomic.Pointer[tls.Certificate] }
+type certificate struct {
+	now atomic.Pointer[tls.Certificate]
+}
 
 func loadCertificate(of string, t config.TLS) (*tls.Certificate, error) {
 	if !t.On() {
