@@ -22,7 +22,7 @@ func TestDataAPI(t *testing.T) {
 	s, set, stack := onPods(t)
 	for name, part := range map[string]func(t *testing.T, s *served, p *podset.Pod){
 		"life": life, "rejection": rejection, "codes": codes, "bad input": badInput,
-		"gRPC": overGRPC, "gRPC-Web": overGRPCWeb, "one key at once": oneKeyAtOnce, "admin": adminAnswers,
+		"gRPC": overGRPC, "gRPC-Web": overGRPCWeb, "one key at once": oneKeyAtOnce, "force": forced, "admin": adminAnswers,
 	} {
 		t.Run(name, func(t *testing.T) { part(t, &served{t, s.srv, s.http}, set.Pods[0]) })
 	}
@@ -121,6 +121,23 @@ func rejection(t *testing.T, s *served, p *podset.Pod) {
 	s.wants(200, strings.Replace(rejected, "false", "true", 1), "Reserve", request)
 	s.wants(400, `{"code":"failed_precondition","message":"TEXT"}`, "Claim", `{"shopId":"1","reservationId":"`+id+`"}`)
 	s.wants(200, `{"available":"3","held":"0","onHand":"3","truth":"redis"}`, "GetAvailability", `{"shopId":"1","itemId":"2001","groupId":"1"}`)
+}
+
+// A forced write-off goes below what is promised, down to what is on hand and not below it.
+func forced(t *testing.T, s *served, p *podset.Pod) {
+	stock(t, p, 2, 8001, 5)
+	request := `{"shopId":"2","idempotencyKey":"f","lines":[{"itemId":"8001","groupId":"1","quantity":4}]}`
+	id := field(t, s.wants(200, `{"reservationId":"ID","outcome":"GRANTED","state":"HELD","expiresAt":"TIME","decidedBy":"redis","epoch":"1","replayed":false}`, "Reserve", request), "reservationId")
+	adjust := func(id, more string) string {
+		return `{"shopId":"2","itemId":"8001","groupId":"1","delta":"-3","adjustmentId":"` + id + `"` + more + `}`
+	}
+	s.wants(400, `{"code":"failed_precondition","message":"TEXT"}`, "AdjustStock", adjust("f1", ""))
+	s.wants(400, `{"code":"failed_precondition","message":"TEXT"}`, "AdjustStock", adjust("f1", `,"force":false`))
+	s.wants(200, `{"onHand":"2","replayed":false}`, "AdjustStock", adjust("f1", `,"force":true`))
+	s.wants(200, `{"onHand":"2","replayed":true}`, "AdjustStock", adjust("f1", `,"force":true`))
+	s.wants(200, `{"available":"-2","held":"4","onHand":"2","truth":"redis"}`, "GetAvailability", `{"shopId":"2","itemId":"8001","groupId":"1"}`)
+	s.wants(400, `{"code":"failed_precondition","message":"TEXT"}`, "AdjustStock", adjust("f2", `,"force":true`))
+	s.wants(200, `{"reservationId":"ID","state":"RELEASED","replayed":false}`, "Release", `{"shopId":"2","reservationId":"`+id+`"}`)
 }
 
 func codes(t *testing.T, s *served, p *podset.Pod) {

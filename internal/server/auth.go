@@ -62,16 +62,28 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 	})
 }
 
+// SetTokens replaces the tokens, as after a reload. An admin listener that others reach keeps at least one.
+func (s *Server) SetTokens(tokens Tokens) error {
+	if len(tokens) == 0 && !isLoopback(s.opt.AdminListen) {
+		return fmt.Errorf("admin.listen %s: %w", s.opt.AdminListen, ErrOpenAdmin)
+	}
+	s.tokens.Store(&tokens)
+	return nil
+}
+
+func (s *Server) tokensNow() Tokens { return *s.tokens.Load() }
+
 // admit finds out who asks. Where there are no tokens, a page in somebody's browser must not pass for this machine:
 // one that has its own name resolve to loopback is known by that name.
 func (s *Server) admit(r *http.Request) (Token, error) {
-	if len(s.opt.Tokens) == 0 {
+	tokens := s.tokensNow()
+	if len(tokens) == 0 {
 		if !isLoopbackHost(r.Host) {
 			return Token{}, connect.NewError(connect.CodePermissionDenied, errForeign)
 		}
 		return anybody(), nil
 	}
-	t, ok := s.opt.Tokens.find(r)
+	t, ok := tokens.find(r)
 	if !ok {
 		return Token{}, connect.NewError(connect.CodeUnauthenticated, errNoToken)
 	}

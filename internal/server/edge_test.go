@@ -247,3 +247,35 @@ func TestTokensFilesAreStrict(t *testing.T) {
 		t.Errorf("a good file gave %v, %v", tokens, err)
 	}
 }
+
+// One call more than the bound is answered at once, by itself: those under way are not harmed.
+func TestTooManyCallsAtOnce(t *testing.T) {
+	const most = 3
+	taken, proceed := make(chan struct{}, most), make(chan struct{})
+	s := start(t, server.Options{MaxInFlight: most, Router: scripted{claim: func(context.Context) (reservation.ClaimResult, error) {
+		taken <- struct{}{}
+		<-proceed
+		return reservation.ClaimResult{Record: reservation.Record{State: reservation.Claimed}}, nil
+	}}})
+	var all sync.WaitGroup
+	for range most {
+		all.Go(func() {
+			if code, text, err := s.try("Claim", aClaim); err != nil || code != 200 {
+				t.Errorf("a call within the bound: %d %s, %v", code, text, err)
+			}
+		})
+	}
+	for range most {
+		<-taken
+	}
+	code, text := s.post("Claim", aClaim)
+	if code != 429 || !strings.Contains(text, `"resource_exhausted"`) || !strings.Contains(text, "retry with the same key") {
+		t.Errorf("one call more: %d %s", code, text)
+	}
+	if _, metrics := s.admin("/metrics", ""); !strings.Contains(metrics, `twinhold_api_call_duration_seconds_count{code="resource_exhausted",op="Claim"} 1`) {
+		t.Error("it is not counted")
+	}
+	close(proceed)
+	all.Wait()
+	s.wants(200, `{"state":"CLAIMED","late":false}`, "Claim", aClaim)
+}

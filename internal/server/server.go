@@ -76,8 +76,6 @@ func (o *Options) validate() error {
 		return errors.New("server: Options.Router is nil")
 	case o.MaxInFlight < 0:
 		return errors.New("server: Options.MaxInFlight is negative")
-	case len(o.Tokens) == 0 && !isLoopback(o.AdminListen):
-		return fmt.Errorf("admin.listen %s: %w", o.AdminListen, ErrOpenAdmin)
 	default:
 		return nil
 	}
@@ -114,6 +112,7 @@ type Server struct {
 	metrics     *metrics
 	data, admin *http.Server
 	pods        atomic.Pointer[[]Pod]
+	tokens      atomic.Pointer[Tokens]
 	inFlight    atomic.Int64
 
 	dataCert, adminCert certificate
@@ -131,6 +130,9 @@ func New(opt Options) (*Server, error) {
 	}
 	s := &Server{opt: opt, metrics: newMetrics(opt.Registerer), failed: make(chan error, 1)}
 	s.SetPods(opt.Pods)
+	if err := s.SetTokens(opt.Tokens); err != nil {
+		return nil, err
+	}
 	if err := s.loadTLS(); err != nil {
 		return nil, err
 	}

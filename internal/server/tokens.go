@@ -101,11 +101,9 @@ func (t Tokens) find(r *http.Request) (Token, bool) {
 
 // guarded lets only bearers of a token through, where there are tokens.
 func (s *Server) guarded(next http.Handler) http.Handler {
-	if len(s.opt.Tokens) == 0 {
-		return next
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := s.opt.Tokens.find(r); !ok {
+		tokens := s.tokensNow()
+		if _, ok := tokens.find(r); !ok && len(tokens) > 0 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			s.writeJSON(w, http.StatusUnauthorized, problem{"unauthenticated", "send a token of the tokens file: Authorization: Bearer TOKEN"})
 			return
