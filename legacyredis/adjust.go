@@ -56,8 +56,7 @@ func (s *Store) adjustedBefore(ctx context.Context, st reservation.Stamp, adj re
 		return reservation.AdjustResult{}, false, reservation.ErrKeyConflict
 	}
 	// Should a crash have kept it from being finished here, that is made good; the answer does not depend on it.
-	change := changeOf(adj, past)
-	_ = s.adjustFinish(ctx, st, adj, &change)
+	_ = s.adjustFinish(ctx, st, adj, &past.Change)
 	return reservation.AdjustResult{Figures: past.Figures, Change: past.Change, Replayed: true}, true, nil
 }
 
@@ -98,8 +97,7 @@ func (s *Store) adjustPinned(ctx context.Context, st reservation.Stamp, adj rese
 		return res, unsure(reservation.OpAdjust, err)
 	}
 	s.fail(FailAdjustApplied)
-	change := changeOf(adj, res)
-	if s.adjustFinish(ctx, st, adj, &change) == nil {
+	if s.adjustFinish(ctx, st, adj, &res.Change) == nil {
 		s.fail(FailAdjustFinished)
 	}
 	return res, nil
@@ -120,7 +118,7 @@ func (s *Store) adjustFinish(ctx context.Context, st reservation.Stamp, adj rese
 	if change != nil {
 		packed = packChanges([]reservation.Change{*change})
 	}
-	_, err := s.run(ctx, call{script: s.scripts.adjustFinish, op: reservation.OpAdjust, stamp: st, args: []any{
+	_, err := s.runLast(ctx, call{script: s.scripts.adjustFinish, op: reservation.OpAdjust, stamp: st, args: []any{
 		strconv.FormatInt(adj.Bucket.Shop, 10), adj.ID, packed,
 	}})
 	if err != nil {

@@ -6,6 +6,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/twinhold/twinhold/reservation"
 )
 
 // Severity says how much a finding matters.
@@ -46,10 +50,11 @@ type Finding struct {
 // maxClockDifference is how far Redis's clock may be from this process's before it is worth a word.
 const maxClockDifference = time.Second
 
-// Check looks at the server: eviction, persistence, role, version, clock. An error means that it could not be asked.
+// Check looks at the server: eviction, persistence, role, version, clock, and whether it wrote the pod's fence. An error means that it could not be asked.
 func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 	var info map[string]string
 	var off, spread time.Duration
+	var fence reservation.Fence
 	// By a connection that nobody checks: a replica or a suspect server is a finding too.
 	client := s.client.unchecked()
 	defer client.Close()
@@ -59,6 +64,9 @@ func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 			return err
 		}
 		info = parseInfo(text)
+		if fence, err = s.fenceBy(ctx, client); err != nil {
+			return err
+		}
 		before := time.Now()
 		now, err := client.Time(ctx).Result()
 		if err != nil {
@@ -71,7 +79,25 @@ func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []Finding{checkEviction(info), checkAppendOnly(info), checkRole(info), checkVersion(info), checkClock(off, spread)}, nil
+	return []Finding{
+		checkEviction(info), checkAppendOnly(info), checkRole(info), checkVersion(info), checkClock(off, spread), checkFence(info, fence),
+	}, nil
+}
+
+// checkFence says whether this server wrote the fence, and whether the pod is killed.
+func checkFence(info map[string]string, f reservation.Fence) Finding {
+	out := Finding{Name: "fence", Severity: Fine, Found: fmt.Sprintf("epoch %d, %s, of this server", f.Epoch, f.Stage)}
+	switch {
+	case f.Epoch == 0:
+		out.Found = "none yet"
+	case f.Suspect || f.Server != info["run_id"]:
+		out.Severity, out.Found = Failure, fmt.Sprintf("epoch %d, %s, of another server or process: writes may be lost", f.Epoch, f.Stage)
+		out.Fix = "a router restores it from MySQL by itself; if none runs: twinhold reseed"
+	case f.Killed:
+		out.Severity, out.Found = Warning, out.Found+", killed: "+f.Latch
+		out.Fix = "no move towards MySQL until: twinhold rearm"
+	}
+	return out
 }
 
 func parseInfo(text string) map[string]string {
@@ -132,4 +158,18 @@ func checkClock(off, spread time.Duration) Finding {
 		f.Severity, f.Fix = Failure, "set the clocks by NTP on both machines: expiry is judged by Redis's clock"
 	}
 	return f
+}
+
+// fenceBy reads the fence by a client of the caller's.
+func (s *Store) fenceBy(ctx context.Context, client redis.Scripter) (reservation.Fence, error) {
+	c := call{script: s.scripts.fenceRead, op: reservation.OpReserve, readOnly: true}
+	raw, err := c.script.lua.Run(ctx, client, []string{s.keys.fence()}, c.argv()...).Result()
+	if err != nil {
+		return reservation.Fence{}, err
+	}
+	r, err := s.answer(c, raw)
+	if err != nil {
+		return reservation.Fence{}, err
+	}
+	return parseFence(r)
 }

@@ -10,7 +10,10 @@ import (
 
 // Claim makes a reservation permanent, since its payment has succeeded: pin here, deduct from the ledger, finish
 // here. Once the ledger has committed, that is the answer; the finish follows in the background (see Flush).
-// If the ledger gives an error the pin stays: a later claim or Sweep completes it.
+// If the ledger gives an error, its fence's too, the pin stays: a later claim or Sweep joins and completes it.
+//
+// It is the claim of every stage but complete. While MySQL decides, the pin only keeps Redis from ending the hold: late
+// or not, and whether it has ended, is the ledger's to say, and the pin is undone to what it says.
 func (s *Store) Claim(ctx context.Context, st reservation.Stamp, shop int64, id reservation.ID) (reservation.ClaimResult, error) {
 	rec, r, err := s.pin(ctx, st, shop, id, nil)
 	if err == nil && r.status == "UNKNOWN" {
@@ -46,19 +49,18 @@ func (s *Store) pin(ctx context.Context, st reservation.Stamp, shop int64, id re
 	return stored{}, r, strange(c, r)
 }
 
-// noteLate counts and logs a late claim, once, at its pin.
+// noteLate counts and logs a late claim, once: at its pin, or where its lateness was judged by the ledger.
 func (s *Store) noteLate(rec stored) {
 	how := "available"
 	switch {
 	case rec.refuse:
 		how = "refused"
-	case rec.forced:
-		how = "forced"
+	case !rec.Late && rec.forced:
+		how = "adopted"
 	case !rec.Late:
 		return
-	}
-	if !rec.Late {
-		how = "adopted"
+	case rec.forced:
+		how = "forced"
 	}
 	s.metrics.late.WithLabelValues(how).Inc()
 	s.log.Warn("late claim: the TTL is too tight", "how", how, "shop", rec.Shop, "id", rec.ID, "expired_at", rec.ExpiresAt)
@@ -82,28 +84,33 @@ func (s *Store) claimPinned(ctx context.Context, st reservation.Stamp, rec store
 		return reservation.ClaimResult{}, err
 	}
 	s.fail(FailClaimDeducted)
-	d.Changes = changesOf(rec.Record, d)
 	s.finisher.add(finish{stamp: st, id: rec.ID, deduction: d})
 	return s.deducted(rec, d)
 }
 
 // deduct is step 2.
 func (s *Store) deduct(ctx context.Context, st reservation.Stamp, rec stored) (reservation.Deduction, error) {
-	d, err := s.ledger.Deduct(ctx, st, reservation.Pin{Record: rec.Record, Late: rec.Late, Refuse: rec.refuse})
+	d, err := s.ledger.Deduct(ctx, st, reservation.Pin{
+		Record: rec.Record, Late: rec.Late, Refuse: rec.refuse, Unjudged: rec.unjudged,
+	})
 	if err != nil {
 		return d, unsure(reservation.OpClaim, err)
+	}
+	if rec.unjudged && d.Late && !d.Replayed {
+		rec.Late, rec.refuse = true, d.State == reservation.Refused
+		s.noteLate(rec)
 	}
 	return d, nil
 }
 
 // deducted is the answer that a deduction stands for.
 func (s *Store) deducted(rec stored, d reservation.Deduction) (reservation.ClaimResult, error) {
-	if d.State == reservation.Released {
+	if d.State == reservation.Released || d.State == reservation.Rejected {
 		s.metrics.paidConflicts.WithLabelValues(d.State.String()).Inc()
 		return reservation.ClaimResult{}, &reservation.ConflictError{Op: reservation.OpClaim, State: d.State}
 	}
 	out := rec.Record
-	out.State, out.ClaimedAt = d.State, d.At
+	out.State, out.ClaimedAt, out.Late = d.State, d.At, out.Late || d.Late
 	judged := d.Judgement
 	return reservation.ClaimResult{Record: out, Late: out.Late, Replayed: d.Replayed, Mirror: &judged}, nil
 }

@@ -80,7 +80,9 @@ func checkServer(k keys) (func(context.Context, *redis.Conn) error, error) {
 // take what Redis answered to the check for an answer to somebody's pipeline.
 type uncheckedError struct{ cause error }
 
-func (e uncheckedError) Error() string { return "look at the server of a new connection: " + e.cause.Error() }
+func (e uncheckedError) Error() string {
+	return "look at the server of a new connection: " + e.cause.Error()
+}
 
 // checked gives what made the check fail, where it did.
 func checked(err error) error {

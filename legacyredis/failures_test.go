@@ -491,7 +491,7 @@ func TestCheckFindsWhatTheDesignAssumes(t *testing.T) {
 	t.Parallel()
 	r, _ := privateRig(t)
 	findings, err := r.store.Check(t.Context())
-	if err != nil || len(findings) != 5 {
+	if err != nil || len(findings) != 6 {
 		t.Fatalf("%+v, %v", findings, err)
 	}
 	for _, f := range findings {

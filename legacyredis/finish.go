@@ -163,6 +163,10 @@ func (s *Store) finishAll(ctx context.Context, batch []finish) {
 		calls[i] = s.finishCall(f)
 	}
 	for i, o := range s.runAll(ctx, calls) {
+		if stamp, moved := movedTo(o.err); moved {
+			calls[i].stamp = stamp
+			_, o.err = s.runLast(ctx, calls[i])
+		}
 		if o.err != nil {
 			s.metrics.unfinished.WithLabelValues(endClass(o.err)).Inc()
 			s.log.Warn("claim is in the ledger but not finished in Redis: left to the sweeper", "id", batch[i].id, "error", o.err)
@@ -176,6 +180,31 @@ func (s *Store) finishCall(f finish) call {
 	return call{script: s.scripts.finish, op: reservation.OpClaim, stamp: f.stamp, args: []any{
 		f.id.String(), f.deduction.State.String(), stamp(f.deduction.At), flag(f.deduction.Late), packChanges(f.deduction.Changes),
 	}}
+}
+
+// maxMoves bounds how many changes of the fence one last step follows.
+const maxMoves = 4
+
+// runLast runs the last step of something whose answer was given: its caller's stamp may be old by now, and it is
+// right in the present epoch as well. In complete there is no Redis to finish in.
+func (s *Store) runLast(ctx context.Context, c call) (reply, error) {
+	for n := 1; ; n++ {
+		r, err := s.run(ctx, c)
+		stamp, moved := movedTo(err)
+		if !moved || n == maxMoves {
+			return r, err
+		}
+		c.stamp = stamp
+	}
+}
+
+// movedTo gives the fence that refused a stamp as stale, if there is a Redis to finish in.
+func movedTo(err error) (reservation.Stamp, bool) {
+	var fence *reservation.FenceError
+	if !errors.As(err, &fence) || fence.Verdict != reservation.Stale {
+		return reservation.Stamp{}, false
+	}
+	return fence.Fence.Stamp, fence.Fence.Stage != reservation.Complete
 }
 
 // endClass is a metric label for why a last step was left undone.

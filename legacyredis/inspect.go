@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,7 +18,7 @@ func (s *Store) Inspect(ctx context.Context) (reservation.Snapshot, error) {
 	if snap.Fence, err = s.ReadFence(ctx); err != nil {
 		return snap, err
 	}
-	v := inspection{store: s, buckets: map[reservation.Bucket]map[string]string{}, ids: map[string]bool{}, index: map[string]string{}, adj: map[string]bool{}}
+	v := inspection{store: s, buckets: map[reservation.Bucket]map[string]string{}, ids: map[string]bool{}, index: map[string]string{}, adj: map[string]bool{}, done: map[string]bool{}}
 	if err := s.scan(ctx, func(keys []string) (bool, error) { return true, v.page(ctx, keys) }); err != nil {
 		return snap, err
 	}
@@ -42,6 +41,7 @@ type inspection struct {
 	records []reservation.Record
 	index   map[string]string // key index -> id
 	adj     map[string]bool   // members of pinned adjustments
+	done    map[string]bool   // buckets with changes that were applied before their turn
 	created map[string]bool
 	exp     map[string]bool
 	orphans []string
@@ -53,10 +53,9 @@ func (v *inspection) orphan(format string, args ...any) {
 
 // page reads the keys of one page, by kind.
 func (v *inspection) page(ctx context.Context, keys []string) error {
-	prefix := v.store.keys.prefix
 	var ids, plain []string
 	for _, key := range keys {
-		kind, rest, _ := strings.Cut(strings.TrimPrefix(key, prefix), ":")
+		kind, rest := v.store.keys.split(key)
 		switch kind {
 		case "res":
 			if !v.ids[rest] {
@@ -67,7 +66,9 @@ func (v *inspection) page(ctx context.Context, keys []string) error {
 			plain = append(plain, key)
 		case "adj":
 			v.adj[adjMember+rest] = true
-		case "fence", "exp", "created", "kill", "routers", "audit", "replay":
+		case "done":
+			v.done[rest] = true
+		case "fence", "exp", "created", "kill", "routers", "audit", "restore", "replay":
 		default:
 			v.orphan("%s is no key of ours", key)
 		}
@@ -137,7 +138,7 @@ func (v *inspection) readPlain(ctx context.Context, keys []string) error {
 				v.orphan("%s is no string", key)
 				continue
 			}
-			kind, rest, _ := strings.Cut(strings.TrimPrefix(key, s.keys.prefix), ":")
+			kind, rest := s.keys.split(key)
 			if kind == "key" {
 				v.index[key] = text
 				continue
@@ -205,6 +206,11 @@ func (v *inspection) judge() {
 	for id := range v.ids {
 		if !v.created[id] || !v.exp[id] {
 			v.orphan("%s is in no index by creation or by time", k.reservation(id))
+		}
+	}
+	for name := range v.done {
+		if b, ok := parseBucket(name); !ok || v.buckets[b] == nil {
+			v.orphan("%sdone:%s is of no bucket that is there", k.prefix, name)
 		}
 	}
 	for member := range v.adj {

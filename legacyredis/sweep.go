@@ -19,7 +19,8 @@ const (
 )
 
 // Sweep does what is due: ends holds past their time, rolls pins older than their lease forward, removes records
-// past their retention. It goes through limit records at most (500 if limit is not positive). A record that cannot
+// past their retention. While MySQL decides it ends provisional holds only, and reports none: the others are MySQL's
+// to end, and reach Redis as its mirror does. It goes through limit records at most (500 if limit is not positive). A record that cannot
 // be read is skipped and comes up again later. Two sweeps at once do no harm.
 func (s *Store) Sweep(ctx context.Context, st reservation.Stamp, limit int) (reservation.SweepResult, error) {
 	if limit <= 0 {
@@ -89,7 +90,7 @@ func (w *sweep) chunk(ctx context.Context, members []string) error {
 
 func (w *sweep) member(ctx context.Context, member string, r reply) error {
 	switch r.status {
-	case "NOTDUE", "GONE":
+	case "NOTDUE", "GONE", "ENDED":
 		return nil
 	case "PURGED":
 		w.res.Purged++
@@ -136,14 +137,13 @@ func (w *sweep) claim(ctx context.Context, rec stored) error {
 			return err
 		}
 		s.fail(FailClaimDeducted)
-		d.Changes = changesOf(rec.Record, d)
-		if _, err = s.run(ctx, s.finishCall(finish{stamp: w.stamp, id: rec.ID, deduction: d})); err != nil {
+		if _, err = s.runLast(ctx, s.finishCall(finish{stamp: w.stamp, id: rec.ID, deduction: d})); err != nil {
 			return err
 		}
 		_, err = s.deducted(rec, d)
 		var conflict *reservation.ConflictError
 		if errors.As(err, &conflict) {
-			s.log.Warn("a pinned claim met a release: somebody has paid for a released reservation", "shop", rec.Shop, "id", rec.ID)
+			s.log.Warn("a pinned claim met its reservation's end: somebody has paid for it", "state", conflict.State, "shop", rec.Shop, "id", rec.ID)
 			return nil
 		}
 		return err
