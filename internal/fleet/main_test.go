@@ -1,0 +1,112 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twinhold/twinhold/internal/devstack"
+	"github.com/twinhold/twinhold/internal/devstack/devtest"
+)
+
+func TestMain(m *testing.M) { devtest.Main(m, devtest.Needs{}) }
+
+// program is the product as it is shipped, built once per test run. It is a global because every test runs the same.
+var program struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+// binary builds cmd/twinhold, with the race detector where the tests have it, into the dev folder.
+func binary(tb testing.TB) string {
+	tb.Helper()
+	program.once.Do(func() { program.path, program.err = build() })
+	if program.err != nil {
+		tb.Fatal(program.err)
+	}
+	return program.path
+}
+
+func build() (string, error) {
+	wd, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	root := devstack.ModuleRoot(wd)
+	dev := os.Getenv(devstack.EnvDir)
+	if dev == "" {
+		dev = filepath.Join(root, ".dev")
+	}
+	out := filepath.Join(dev, "fleet", "twinhold")
+	args := []string{"build", "-trimpath"}
+	if raceOn {
+		out += "-race"
+		args = append(args, "-race")
+	}
+	cmd := exec.Command("go", append(args, "-o", out, "./cmd/twinhold")...)
+	cmd.Dir = root
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the binary: %w\n%s", err, text)
+	}
+	return out, nil
+}
+
+// seedOf is the plan's seed: TWINHOLD_SEED, else a new one; it is in the log.
+func seedOf(tb testing.TB) uint64 {
+	tb.Helper()
+	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
+	if s := os.Getenv("TWINHOLD_SEED"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			tb.Fatalf("TWINHOLD_SEED: %v", err)
+		}
+		seed = n
+	}
+	tb.Logf("seed: TWINHOLD_SEED=%d", seed)
+	return seed
+}
+
+func newRand(seed uint64, stream int) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, uint64(stream))) //nolint:gosec // a plan that can be repeated
+}
+
+// pause lets time pass in a plan: buyers think, and operators wait between two moves. It tells whether the context
+// lasted. No test takes it for proof of anything.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// between draws a duration.
+func between(r *rand.Rand, low, high time.Duration) time.Duration {
+	return low + time.Duration(r.Int64N(int64(high-low)+1))
+}
+
+// needs skips a test whose commands the binary does not have yet.
+func needs(t *testing.T, commands ...string) {
+	t.Helper()
+	help, err := exec.CommandContext(t.Context(), binary(t), "--help").CombinedOutput()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range commands {
+		if !strings.Contains(string(help), "\n  "+c+" ") {
+			t.Skipf("the binary has no command %s yet", c)
+		}
+	}
+}
