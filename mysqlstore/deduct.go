@@ -102,18 +102,12 @@ func (d *deducting) run(ctx context.Context) error {
 			d.res.Late = p.cur.Late
 		}
 		d.res.Judgement = reservation.Judgement{Decision: reservation.ClaimedOK, State: reservation.Claimed}
-		d.figures(nil)
 		return nil
 	}
 	if p.cur == nil {
 		return d.unknown(ctx)
 	}
 	return d.known(ctx, p.cur)
-}
-
-func (d *deducting) figures(deducted map[reservation.Bucket]int64) {
-	rec := d.pin.Record
-	d.res.Figures = figuresOf(d.p.ls, bucketsOf(rec.Shop, rec.Lines), deducted)
 }
 
 // known claims a reservation that MySQL has a record of.
@@ -127,16 +121,13 @@ func (d *deducting) known(ctx context.Context, cur *row) error {
 		return corrupt("reservation %s is claimed and the ledger has no entry of it", cur.ID)
 	case reservation.Refused:
 		d.res = reservation.Deduction{State: reservation.Refused, Replayed: true, At: cur.ClaimedAt, Late: cur.Late, Judgement: j}
-		d.figures(nil)
 		return nil
 	case reservation.Released:
 		d.res = reservation.Deduction{State: reservation.Released, At: cur.ReleasedAt, Judgement: j}
-		d.figures(nil)
 		return nil
 	case reservation.Rejected:
 		if d.decides() {
 			d.res = reservation.Deduction{State: reservation.Rejected, Judgement: j}
-			d.figures(nil)
 			return nil
 		}
 	default: // it holds, or held once
@@ -146,7 +137,7 @@ func (d *deducting) known(ctx context.Context, cur *row) error {
 	}
 	j.State = cur.State
 	d.res = reservation.Deduction{State: cur.State, At: cur.ClaimedAt, Late: cur.Late, Judgement: j}
-	d.done(cur.State)
+	d.tell()
 	return nil
 }
 
@@ -217,7 +208,7 @@ func (d *deducting) unknown(ctx context.Context) error {
 		j.Decision = reservation.RefundRequired
 	}
 	d.res = reservation.Deduction{State: rec.State, At: rec.ClaimedAt, Late: rec.Late, Judgement: j}
-	d.done(rec.State)
+	d.tell()
 	return nil
 }
 
@@ -264,17 +255,11 @@ func (d *deducting) insert(ctx context.Context, rec *reservation.Record, clause 
 	return d.s.insertEntries(ctx, d.t, &row{Record: *rec}, d.p.ls)
 }
 
-func (d *deducting) done(state reservation.State) {
-	if state != reservation.Claimed {
-		d.figures(nil)
-		return
+// tell adds the changes of a claim that was deducted just now.
+func (d *deducting) tell() {
+	if d.res.State == reservation.Claimed {
+		d.res.Changes = claimChanges(d.p.ls, d.pin.Record)
 	}
-	deducted := map[reservation.Bucket]int64{}
-	for _, l := range d.pin.Record.Lines {
-		deducted[l.Bucket(d.pin.Record.Shop)] = l.Quantity
-	}
-	d.res.Changes = claimChanges(d.p.ls, d.pin.Record)
-	d.figures(deducted)
 }
 
 // judge says what MySQL's own record would have made of the claim.

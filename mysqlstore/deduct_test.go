@@ -32,13 +32,13 @@ func TestDeductAHold(t *testing.T) {
 	rec := truthRecord(t, "a", reservation.Held, time.Minute, line(1, 3), line(2, 1))
 	b.mirror(granted(rec))
 	d := b.deduct(pinOf(rec))
-	want := []reservation.Figures{{Bucket: bucket(1), OnHand: 7, Version: 2}, {Bucket: bucket(2), OnHand: 3, Version: 2}}
-	if d.State != reservation.Claimed || d.Replayed || !cmp.Equal(d.Figures, want) ||
+	want := []reservation.Change{change(1, -3, 2), change(2, -1, 2)}
+	if d.State != reservation.Claimed || d.Replayed || !cmp.Equal(d.Changes, want) ||
 		d.Judgement.Decision != reservation.ClaimedOK || d.Judgement.State != reservation.Claimed {
 		t.Fatalf("got %+v", d)
 	}
 	again := b.deduct(pinOf(rec))
-	if again.State != reservation.Claimed || !again.Replayed || !again.At.Equal(d.At) || !cmp.Equal(again.Figures, want) {
+	if again.State != reservation.Claimed || !again.Replayed || !again.At.Equal(d.At) || !cmp.Equal(again.Changes, want) {
 		t.Fatalf("again: %+v", again)
 	}
 	// A release or expiry that comes now leaves the claim alone.
@@ -161,7 +161,7 @@ func TestDeductInLegacy(t *testing.T) {
 	b := open(t, reservation.Stamp{Epoch: 3, Stage: reservation.Legacy})
 	b.stock(10)
 	rec := truthRecord(t, "a", reservation.Held, time.Minute, line(1, 3))
-	if d := b.deduct(pinOf(rec)); d.State != reservation.Claimed || d.Figures[0].OnHand != 7 {
+	if d := b.deduct(pinOf(rec)); d.State != reservation.Claimed || !cmp.Equal(d.Changes, []reservation.Change{change(1, -3, 2)}) {
 		t.Fatalf("got %+v", d)
 	}
 	b.figures(1, 7, 7)

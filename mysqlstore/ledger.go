@@ -143,21 +143,3 @@ func (s *Store) giveBack(ctx context.Context, t *tx, shop int64, lines []reserva
 	}
 	return s.moveLedgers(ctx, t, moves)
 }
-
-// figuresOf gives the figures of locked ledger rows after their on_hand changed by these lines (nil: unchanged).
-func figuresOf(ls ledgers, buckets []reservation.Bucket, deducted map[reservation.Bucket]int64) []reservation.Figures {
-	out := make([]reservation.Figures, 0, len(buckets))
-	for _, b := range buckets {
-		l := ls.find(b)
-		if l == nil || !l.known {
-			continue
-		}
-		f := reservation.Figures{Bucket: b, OnHand: l.onHand, Version: l.version}
-		if q, ok := deducted[b]; ok {
-			f.OnHand -= q
-			f.Version++
-		}
-		out = append(out, f)
-	}
-	return out
-}

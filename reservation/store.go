@@ -148,7 +148,6 @@ type Deduction struct {
 	Late bool
 	// Changes are the ledger's, of this very claim, one a line: the same again in a replay. Empty unless Claimed.
 	Changes []Change
-	Figures []Figures // of every bucket of the record, as of this transaction
 	// Judgement is what MySQL's own record would have made of this claim.
 	Judgement Judgement
 }
