@@ -17,65 +17,59 @@ type FencedStore interface {
 	reservation.Walker
 }
 
-// FenceOfRedis gives the stamp of Redis's fence alone, for a router that starts while its MySQL does not answer. It is
-// an error unless Redis decides in that stage.
-func FenceOfRedis(ctx context.Context, pod string, redis FencedStore) (reservation.Stamp, error) {
-	f, err := redis.ReadFence(ctx)
+// Fences gives the fence that a router of this pod believes at its start: the one of the higher epoch, where Redis's
+// wins a draw. A pod that neither store knows starts in the declared stage, at epoch 1: MySQL's fence first, so that
+// an interrupted start is completed by the next. A store that does not answer is left out, if the other one's fence
+// says that the pod can do without it: Redis where Redis decides, MySQL where MySQL does.
+func Fences(ctx context.Context, pod string, declared reservation.Stage, redis, mysql FencedStore) (reservation.Fence, error) {
+	rf, redisErr := redis.ReadFence(ctx)
+	mf, mysqlErr := mysql.ReadFence(ctx)
 	switch {
-	case err != nil:
-		return reservation.Stamp{}, fmt.Errorf("read the fence of pod %s in Redis: %w", pod, err)
-	case f.Epoch == 0 || f.Stage.Truth() != reservation.Redis:
-		return reservation.Stamp{}, fmt.Errorf("pod %s needs its MySQL to start, and that does not answer", pod)
-	default:
-		return f.Stamp, nil
+	case redisErr != nil && mysqlErr != nil:
+		return reservation.Fence{}, fmt.Errorf("read the fences of pod %s: %w", pod, errors.Join(redisErr, mysqlErr))
+	case redisErr != nil:
+		return alone(pod, reservation.MySQL, mf, redisErr)
+	case mysqlErr != nil:
+		return alone(pod, reservation.Redis, rf, mysqlErr)
+	case rf.Epoch == 0 && mf.Epoch == 0, rf.Epoch == 0 && mf.Stamp == reservation.Stamp{Epoch: 1, Stage: declared}:
+		return start(ctx, pod, reservation.Stamp{Epoch: 1, Stage: declared}, mf, redis, mysql)
+	case rf.Epoch >= mf.Epoch:
+		return rf, nil
+	default: // Redis has lost its fence, or the flip that raised it: the router meets that, and restores
+		return mf, nil
 	}
 }
 
-// EnsureFences gives the stamp that the fences of a pod hold. A pod that neither store knows starts in the declared
-// stage, at epoch 1: MySQL's fence first, so that an interrupted start is completed by the next.
-func EnsureFences(ctx context.Context, pod string, declared reservation.Stage, redis, mysql FencedStore) (reservation.Stamp, error) {
-	rf, err := redis.ReadFence(ctx)
-	if err != nil {
-		return reservation.Stamp{}, fmt.Errorf("read the fence of pod %s in Redis: %w", pod, err)
+// alone judges the fence of the one store that answers.
+func alone(pod string, store reservation.Truth, f reservation.Fence, other error) (reservation.Fence, error) {
+	if f.Epoch == 0 || f.Stage.Truth() != store {
+		return reservation.Fence{}, fmt.Errorf("pod %s: %s alone cannot say who decides, and the other store does not answer: %w", pod, store, other)
 	}
-	mf, err := mysql.ReadFence(ctx)
-	if err != nil {
-		return reservation.Stamp{}, fmt.Errorf("read the fence of pod %s in MySQL: %w", pod, err)
-	}
-	switch {
-	case rf.Epoch != 0 && rf.Stamp == mf.Stamp:
-		return rf.Stamp, nil
-	case rf.Epoch != 0:
-		return reservation.Stamp{}, fmt.Errorf("pod %s: the fences differ: Redis epoch %d, %s; MySQL epoch %d, %s",
-			pod, rf.Epoch, rf.Stage, mf.Epoch, mf.Stage)
-	}
-	return startFences(ctx, pod, reservation.Stamp{Epoch: 1, Stage: declared}, mf, redis, mysql)
+	return f, nil
 }
 
-func startFences(ctx context.Context, pod string, first reservation.Stamp, mf reservation.Fence, redis, mysql FencedStore) (reservation.Stamp, error) {
-	if !Serves(first.Stage) {
-		return reservation.Stamp{}, notServed(pod, first.Stage)
-	}
+func start(ctx context.Context, pod string, first reservation.Stamp, mf reservation.Fence, redis, mysql FencedStore) (reservation.Fence, error) {
+	none := reservation.Fence{}
 	empty, err := redis.Empty(ctx)
 	if err != nil {
-		return reservation.Stamp{}, fmt.Errorf("look for reservations of pod %s in Redis: %w", pod, err)
+		return none, fmt.Errorf("look for reservations of pod %s in Redis: %w", pod, err)
 	}
 	recs, err := mysql.Walk(ctx, reservation.ID{}, 1)
 	if err != nil {
-		return reservation.Stamp{}, fmt.Errorf("look for reservations of pod %s in MySQL: %w", pod, err)
+		return none, fmt.Errorf("look for reservations of pod %s in MySQL: %w", pod, err)
 	}
-	if !empty || len(recs) > 0 || (mf.Epoch != 0 && mf.Stamp != first) {
-		return reservation.Stamp{}, fmt.Errorf("pod %s: %w: Redis has none (flushed, or another server?), but reservations or a fence (MySQL epoch %d) are there", pod, ErrNoFence, mf.Epoch)
+	switch {
+	case mf.Epoch != 0 && (!empty || len(recs) > 0): // it has run before: Redis was flushed, and is restored
+		return mf, nil
+	case !empty || len(recs) > 0:
+		return none, fmt.Errorf("pod %s: %w: neither store has one (flushed, or another server?), but reservations are there", pod, ErrNoFence)
 	}
 	if _, err := mysql.InitFence(ctx, first); err != nil {
-		return reservation.Stamp{}, fmt.Errorf("create the fence of pod %s in MySQL: %w", pod, err)
+		return none, fmt.Errorf("create the fence of pod %s in MySQL: %w", pod, err)
 	}
 	f, err := redis.InitFence(ctx, first)
 	if err != nil {
-		return reservation.Stamp{}, fmt.Errorf("create the fence of pod %s in Redis: %w", pod, err)
+		return none, fmt.Errorf("create the fence of pod %s in Redis: %w", pod, err)
 	}
-	if f.Stamp != first {
-		return reservation.Stamp{}, fmt.Errorf("pod %s: another process started it in %s at the same time: run it again", pod, f.Stage)
-	}
-	return first, nil
+	return f, nil
 }

@@ -108,7 +108,7 @@ func (r *Router) Get(ctx context.Context, shop int64, id reservation.ID) (reserv
 	if err != nil {
 		return reservation.Record{}, err
 	}
-	return p.opt.Truth.Get(ctx, shop, id)
+	return p.Get(ctx, shop, id)
 }
 
 // Availability reads a bucket from the truth.
@@ -117,7 +117,7 @@ func (r *Router) Availability(ctx context.Context, b reservation.Bucket) (reserv
 	if err != nil {
 		return reservation.Availability{}, err
 	}
-	return p.opt.Truth.Availability(ctx, b)
+	return p.Availability(ctx, b)
 }
 
 // Start starts every pod's background work.

@@ -33,29 +33,83 @@ func (s *truth) Reserve(ctx context.Context, st reservation.Stamp, id reservatio
 	return s.Store.Reserve(ctx, st, id, req)
 }
 
-// agreeing is a mirror that always answers what the truth did.
-type agreeing struct{}
+// redisLike and mysqlLike are what the router asks beside that; a mirror always answers what the truth did.
+type redisLike struct{ *truth }
 
-func (agreeing) Mirror(_ context.Context, _ reservation.Stamp, op reservation.MirrorOp) (reservation.Judgement, error) {
+func (redisLike) Mirror(_ context.Context, _ reservation.Stamp, op reservation.MirrorOp) (reservation.Judgement, error) {
 	return reservation.Judgement{Decision: op.Decision, State: op.Record.State}, nil
 }
 
-func newPod(t *testing.T) (*router.Pod, *truth) {
+func (s redisLike) Confirm(ctx context.Context, _ reservation.Stamp, id reservation.ID) (reservation.Record, error) {
+	return s.Get(ctx, 1, id)
+}
+
+func (s redisLike) TurnDown(ctx context.Context, _ reservation.Stamp, id reservation.ID, _ []reservation.Shortage) (reservation.Record, error) {
+	return s.Get(ctx, 1, id)
+}
+
+func (s redisLike) Beat(ctx context.Context, _ reservation.Heartbeat) (reservation.Fence, error) {
+	return s.ReadFence(ctx)
+}
+
+func (redisLike) Leave(context.Context, string) error { return nil }
+
+func (s redisLike) Move(ctx context.Context, m reservation.FenceMove) (reservation.Fence, error) {
+	s.SetFence(reservation.Fence{Stamp: reservation.Stamp{Epoch: m.From.Epoch + 1, Stage: m.To}})
+	return s.ReadFence(ctx)
+}
+
+type mysqlLike struct{ *memstore.Store }
+
+func (mysqlLike) Mirror(_ context.Context, _ reservation.Stamp, op reservation.MirrorOp) (reservation.Judgement, error) {
+	return reservation.Judgement{Decision: op.Decision, State: op.Record.State}, nil
+}
+
+func (mysqlLike) Agree(_ context.Context, _ reservation.Stamp, rec reservation.Record) (reservation.Judgement, error) {
+	return reservation.Judgement{Decision: reservation.Granted, State: rec.State}, nil
+}
+
+func (s mysqlLike) Raise(ctx context.Context, st reservation.Stamp, _ *reservation.AuditRecord) (reservation.Fence, error) {
+	s.SetFence(reservation.Fence{Stamp: st})
+	return s.ReadFence(ctx)
+}
+
+func (mysqlLike) Mark(context.Context, reservation.Stamp, reservation.ID) error { return nil }
+
+func (mysqlLike) ByKey(context.Context, int64, string) (reservation.Record, error) {
+	return reservation.Record{}, reservation.ErrNotFound
+}
+
+func (mysqlLike) ChangesOf(context.Context, int64, reservation.ID) ([]reservation.Change, error) {
+	return nil, reservation.ErrNotFound
+}
+
+func (s mysqlLike) Cut() reservation.Store { return s.Store }
+
+func memory(t *testing.T, decides reservation.Truth, st reservation.Stamp) *memstore.Store {
 	t.Helper()
-	mem, err := memstore.New(memstore.Options{Clock: time.Now, Truth: reservation.Redis})
+	mem, err := memstore.New(memstore.Options{Clock: time.Now, Truth: decides})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := mem.InitFence(t.Context(), shadowStamp); err != nil {
+	if _, err := mem.InitFence(t.Context(), st); err != nil {
 		t.Fatal(err)
 	}
 	stock := []reservation.Stocking{{Bucket: reservation.Bucket{Shop: 1, Item: 1, Group: 1}, Quantity: 10}}
-	if _, _, err := mem.Stock(t.Context(), shadowStamp, stock); err != nil {
+	if _, _, err := mem.Stock(t.Context(), st, stock); err != nil {
 		t.Fatal(err)
 	}
-	s := &truth{Store: mem}
+	return mem
+}
+
+func newPod(t *testing.T) (*router.Pod, *truth) { return newPodIn(t, shadowStamp) }
+
+func newPodIn(t *testing.T, st reservation.Stamp) (*router.Pod, *truth) {
+	t.Helper()
+	s := &truth{Store: memory(t, reservation.Redis, st)}
 	p, err := router.NewPod(router.PodOptions{
-		ID: "pod-1", Shops: []router.ShopRange{{From: 1, To: 9}}, Stamp: shadowStamp, Truth: s, Mirror: agreeing{}, Other: mem,
+		ID: "pod-1", Shops: []router.ShopRange{{From: 1, To: 9}}, Fence: reservation.Fence{Stamp: st},
+		Redis: redisLike{s}, MySQL: mysqlLike{memory(t, reservation.MySQL, st)},
 		Limits: reservation.Limits{DefaultTTL: time.Minute, MaxTTL: time.Hour, MinTTL: time.Second},
 	})
 	if err != nil {
@@ -148,35 +202,12 @@ func TestI11EveryEndOfAnOperationIsCounted(t *testing.T) {
 	}
 }
 
-func TestStagesThatThisVersionDoesNotServeAreRefused(t *testing.T) {
-	_, s := newPod(t)
-	for _, stage := range reservation.Stages() {
-		p, err := router.NewPod(router.PodOptions{
-			ID: "pod-1", Stamp: reservation.Stamp{Epoch: 1, Stage: stage}, Truth: s, Mirror: agreeing{}, Other: s,
-		})
-		served := stage == reservation.Legacy || stage == reservation.Shadow
-		if (err == nil) != served {
-			t.Errorf("%s: %v", stage, err)
-		}
-		if err != nil && !strings.Contains(err.Error(), stage.String()) {
-			t.Errorf("the refusal does not name the stage: %v", err)
-		}
-		if p != nil {
-			if err := p.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-}
-
 func TestLegacyComparesNothing(t *testing.T) {
-	_, s := newPod(t)
-	legacy := reservation.Stamp{Epoch: 1, Stage: reservation.Legacy}
-	p, err := router.NewPod(router.PodOptions{ID: "pod-1", Stamp: legacy, Truth: s})
-	if err != nil {
+	p, _ := newPodIn(t, reservation.Stamp{Epoch: 1, Stage: reservation.Legacy})
+	if _, err := p.Reserve(t.Context(), 1, "k", one(1), 0); err != nil {
 		t.Fatal(err)
 	}
-	if p.Engine() != nil || p.Queue() != nil {
-		t.Error("a pod in legacy has a mirror")
+	if got := p.Engine().Tally().Operations; got != 0 || p.Queue().Depth() != 0 {
+		t.Errorf("a pod in legacy counted %d operations, %d wait for the mirror", got, p.Queue().Depth())
 	}
 }

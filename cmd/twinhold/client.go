@@ -71,8 +71,6 @@ func (a *app) warn(format string, args ...any) {
 
 func openHint(err error, config string) string {
 	switch {
-	case errors.Is(err, router.ErrNotServed):
-		return "declare source_of_truth: redis for this pod; nothing was changed"
 	case errors.Is(err, router.ErrNoFence):
 		return "does the pod name the Redis and the MySQL schema that belong together? twinhold doctor --config " + config + " shows both"
 	default:

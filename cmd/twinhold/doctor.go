@@ -95,7 +95,7 @@ func examinePod(ctx context.Context, cfg *config.Config, pc config.Pod) []doctor
 	return append(out, examineStage(ctx, p))
 }
 
-// examineStage compares the two fences with each other, with the configuration, and with what this version serves.
+// examineStage compares the two fences with each other and with the configuration.
 func examineStage(ctx context.Context, p *podset.Pod) doctorFinding {
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
@@ -117,8 +117,6 @@ func examineStage(ctx context.Context, p *podset.Pod) doctorFinding {
 		d.Result = resultFailure
 		d.Found = fmt.Sprintf("the fences differ: Redis %s, MySQL %s", fenceText(rf), fenceText(mf))
 		d.Fix = "does the pod name the Redis and the MySQL schema that belong together? A new pod needs an empty schema and an unused Redis"
-	case !router.Serves(stage):
-		d.Result, d.Fix = resultFailure, "this version serves legacy and shadow: declare source_of_truth: redis"
 	case rf.Epoch == 0:
 		d.Found = fmt.Sprintf("a new pod: it starts in %s, as declared", declared)
 	case stage != declared:

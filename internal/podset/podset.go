@@ -9,6 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -31,6 +34,10 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Only opens just this pod; empty opens all.
 	Only string
+	// Router is this router's name in heartbeats; empty: the configuration's, or the host's and the process's.
+	Router string
+	// Version is this program's, for the audit.
+	Version string
 	// Wrap, if not nil, stands between the router and a pod's mirror. Tests plant faults there.
 	Wrap func(reservation.Mirror) reservation.Mirror
 }
@@ -52,9 +59,13 @@ type Pod struct {
 	// Notes say what a person should know of a pod that opened all the same.
 	Notes []string
 
+	name         string // this router's, among those of the pod
+	version      string
 	grace, lease time.Duration
 	log          *slog.Logger
 	client       *legacyredis.Client
+	rounds       sync.Mutex      // one round of catch-up at a time in this process
+	steady       *shadow.CatchUp // of the rounds that a router runs all the time
 }
 
 // tallyConnections is the budget of the tallies' own pool: a flush never waits behind operations.
@@ -95,35 +106,58 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Set, error) {
 
 // OpenStores makes the two stores of a pod without a router, and without asking them anything. Close the pod.
 func OpenStores(ctx context.Context, cfg *config.Config, pc config.Pod) (*Pod, error) {
-	p := &Pod{Config: pc}
-	if err := p.openStores(ctx, cfg, Options{Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()}); err != nil {
+	opt := Options{Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()}
+	p := newPod(cfg, pc, opt)
+	if err := p.openStores(ctx, cfg, opt); err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
 	return p, nil
 }
 
+func newPod(cfg *config.Config, pc config.Pod, opt Options) *Pod {
+	return &Pod{
+		Config: pc, name: opt.routerName(cfg), version: opt.Version, grace: cfg.Tuning.Sweep.Grace, lease: cfg.Tuning.PinLease, log: opt.Logger,
+	}
+}
+
+// routerName is how this router is called among those of a pod.
+func (o Options) routerName(cfg *config.Config) string {
+	switch {
+	case o.Router != "":
+		return o.Router
+	case cfg.Admin.Router != "":
+		return cfg.Admin.Router
+	}
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "router"
+	}
+	return host + "-" + strconv.Itoa(os.Getpid())
+}
+
 func openPod(ctx context.Context, cfg *config.Config, pc config.Pod, opt Options) (*Pod, error) {
-	p := &Pod{Config: pc, grace: cfg.Tuning.Sweep.Grace, lease: cfg.Tuning.PinLease, log: opt.Logger}
+	p := newPod(cfg, pc, opt)
 	if err := p.openStores(ctx, cfg, opt); err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
-	down, err := p.checkSchema(ctx)
+	down, whyDown, err := p.checkSchema(ctx)
 	if err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
-	var stamp reservation.Stamp
+	fence, err := router.Fences(ctx, pc.ID, pc.DeclaredStage(), p.Redis, p.MySQL)
+	if err != nil {
+		return nil, errors.Join(err, p.Close(ctx))
+	}
 	if down {
-		stamp, err = router.FenceOfRedis(ctx, pc.ID, p.Redis)
-	} else {
-		stamp, err = router.EnsureFences(ctx, pc.ID, pc.DeclaredStage(), p.Redis, p.MySQL)
+		p.noteMySQLDown(fence.Stage, whyDown)
 	}
-	if err != nil {
+	if declared := pc.DeclaredStage(); declared != fence.Stage {
+		p.note("the configuration declares %s, but the pod is in %s: what the fences say is true, the file only says where a new pod starts", declared, fence.Stage)
+	}
+	if err := p.openCatchUp(cfg, opt); err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
-	if declared := pc.DeclaredStage(); declared != stamp.Stage {
-		p.note("the configuration declares %s, but the pod is in %s: what the fences say is true, the file only says where a new pod starts", declared, stamp.Stage)
-	}
-	p.Router, err = router.NewPod(p.routerOptions(cfg, stamp, opt))
+	p.Router, err = router.NewPod(p.routerOptions(cfg, fence, opt))
 	if err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
@@ -135,15 +169,22 @@ const startWait = 2 * time.Second
 
 // checkSchema refuses a schema that is not this program's. A MySQL that does not answer is no reason to refuse a pod
 // whose Redis decides: that is judged by the fences.
-func (p *Pod) checkSchema(ctx context.Context) (down bool, err error) {
+func (p *Pod) checkSchema(ctx context.Context) (down bool, why, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
 	err = p.MySQL.CheckSchema(ctx)
 	if reservation.CodeOf(err) == reservation.CodeUnavailable {
-		p.note("MySQL does not answer (%v): reserve and release work, claims and stock changes fail until it does", err)
-		return true, nil
+		return true, err, nil
 	}
-	return false, err
+	return false, nil, err
+}
+
+func (p *Pod) noteMySQLDown(stage reservation.Stage, why error) {
+	works := "reserve and release work, claims and stock changes fail until it does"
+	if stage == reservation.Handover {
+		works = "the first reserve takes the pod back to shadow; claims and stock changes fail until MySQL answers"
+	}
+	p.note("MySQL does not answer (%v): %s", why, works)
 }
 
 func (p *Pod) note(format string, args ...any) {
@@ -180,25 +221,37 @@ func (p *Pod) openStores(ctx context.Context, cfg *config.Config, opt Options) e
 	return err
 }
 
-func (p *Pod) routerOptions(cfg *config.Config, stamp reservation.Stamp, opt Options) router.PodOptions {
+// openCatchUp makes the catch-up that runs all the time.
+func (p *Pod) openCatchUp(cfg *config.Config, opt Options) (err error) {
+	p.steady, err = shadow.NewCatchUp(shadow.CatchUpOptions{
+		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Settle: cfg.Tuning.Settle, Grace: p.grace,
+		Logger: opt.Logger, Registerer: opt.Registerer,
+	})
+	return err
+}
+
+func (p *Pod) routerOptions(cfg *config.Config, fence reservation.Fence, opt Options) router.PodOptions {
 	t := cfg.Tuning
 	o := router.PodOptions{
-		ID: p.Config.ID, Stamp: stamp, Limits: cfg.Limits(), Truth: p.Redis, Mirror: p.MySQL, Other: p.MySQL,
+		ID: p.Config.ID, Name: p.name, Fence: fence, Limits: cfg.Limits(), Redis: p.Redis, MySQL: p.MySQL,
 		Queue: shadow.Options{
 			Capacity: t.Mirror.Queue, Workers: t.Mirror.Workers, Deadline: t.Mirror.Deadline,
 			BreakerFailures: uint32(t.Mirror.Breaker.Failures), //nolint:gosec // config bounds it
 			BreakerInterval: t.Mirror.Breaker.OpenFor,
 			BreakerProbes:   uint32(t.Mirror.Breaker.Probes), //nolint:gosec // config bounds it
 		},
-		Diff:       diff.Options{Settle: t.Settle, Sink: p.Tallies},
+		Diff: diff.Options{Settle: t.Settle, Sink: p.Tallies},
+		Poll: cfg.Defaults.Poll, CutBudget: t.CutBudget, AgreeBudget: t.HandoverBudget, LookUp: t.LookUp,
 		SweepEvery: t.Sweep.Interval, SweepBatch: t.Sweep.Batch,
-		Logger: opt.Logger, Registerer: opt.Registerer,
+		Restore: p.restore, DrainMarks: p.drainMarks, CatchUpEvery: t.CatchUp,
+		CatchUp: func(ctx context.Context) error { return p.catchUpTurn(ctx, t.CatchUp) },
+		Logger:  opt.Logger, Registerer: opt.Registerer,
 	}
 	for _, r := range p.Config.Shops {
 		o.Shops = append(o.Shops, router.ShopRange{From: r.First, To: r.Last})
 	}
 	if opt.Wrap != nil {
-		o.Mirror = opt.Wrap(o.Mirror)
+		o.Mirrors = shadow.Either{Redis: opt.Wrap(p.Redis), MySQL: opt.Wrap(p.MySQL)}
 	}
 	return o
 }
@@ -248,6 +301,9 @@ func (p *Pod) Stock(ctx context.Context, stock []reservation.Stocking) (created 
 			return created, existing, fmt.Errorf("read bucket %s: %w", b, err)
 		}
 		figures = append(figures, reservation.Figures{Bucket: b, OnHand: f.OnHand, Version: f.Version})
+	}
+	if st.Stage == reservation.Complete {
+		return created, existing, nil // Redis has no part any more
 	}
 	if _, err := p.Redis.ApplyFigures(ctx, st, figures, true); err != nil {
 		return created, existing, fmt.Errorf("stock %d buckets in Redis: %w", len(figures), err)

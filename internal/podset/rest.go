@@ -7,25 +7,42 @@ import (
 	"time"
 
 	"github.com/twinhold/twinhold/diff"
-	"github.com/twinhold/twinhold/legacyredis"
-	"github.com/twinhold/twinhold/mysqlstore"
 	"github.com/twinhold/twinhold/reservation"
 	"github.com/twinhold/twinhold/shadow"
 )
 
-// CatchUp runs one full round of catch-up towards the mirror and tells the comparison what it found: a repair without
-// a gap of this process is a difference. Records younger than settle are left alone.
+// catchUp makes the pod's catch-up. Settle: younger records are left alone. atRest: nothing is under way.
+func (p *Pod) catchUp(settle time.Duration, atRest bool) (*shadow.CatchUp, error) {
+	return shadow.NewCatchUp(shadow.CatchUpOptions{
+		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Settle: settle, Grace: p.grace, AtRest: atRest, Logger: p.log,
+	})
+}
+
+// CatchUp runs one full round of catch-up, both ways, and tells the comparison what it found: a repair without a gap
+// of this process is a difference. Records younger than settle are left alone.
 func (p *Pod) CatchUp(ctx context.Context, settle time.Duration) (shadow.Round, error) {
-	round, err := p.Backlog(ctx, settle)
-	if e := p.Router.Engine(); err == nil && e != nil {
-		for _, r := range round.Repairs {
-			e.Found(diff.Find{
-				Shop: r.Shop, ID: r.ID, Verdict: verdictOf(r.Was), Truth: r.Truth, Mirror: r.Mirror, Stamp: p.Router.Stamp(),
-			})
-		}
-		e.Converged(round.Began, round.Ended)
+	c, err := p.catchUp(settle, settle == 0)
+	if err != nil {
+		return shadow.Round{}, err
+	}
+	fence, err := p.Redis.ReadFence(ctx)
+	if err != nil {
+		return shadow.Round{}, err
+	}
+	round, err := c.Run(ctx, fence)
+	if err == nil {
+		p.found(round, fence.Stamp)
 	}
 	return round, err
+}
+
+// found tells the comparison what a round of catch-up repaired.
+func (p *Pod) found(round shadow.Round, st reservation.Stamp) {
+	e := p.Router.Engine()
+	for _, r := range round.Repairs {
+		e.Found(diff.Find{Shop: r.Shop, ID: r.ID, Verdict: verdictOf(r.Was), Truth: r.Truth, Mirror: r.Mirror, Stamp: st})
+	}
+	e.Converged(round.Began, round.Ended)
 }
 
 func verdictOf(was string) diff.Verdict {
@@ -39,47 +56,92 @@ func verdictOf(was string) diff.Verdict {
 	}
 }
 
-// Backlog is CatchUp at the start of a process: what the mirror lacks then is what earlier ones left behind.
+// Backlog is CatchUp at the start of a process: what a store lacks then is what earlier ones left behind.
 func (p *Pod) Backlog(ctx context.Context, settle time.Duration) (shadow.Round, error) {
-	c, err := shadow.NewCatchUp(shadow.CatchUpOptions{
-		Pod: p.Config.ID, Redis: leading{p.Redis}, MySQL: unmarked{p.MySQL},
-		Settle: settle, AtRest: settle == 0, Grace: p.grace, Logger: p.log,
-	})
+	c, err := p.catchUp(settle, settle == 0)
 	if err != nil {
 		return shadow.Round{}, err
 	}
-	return c.Run(ctx, reservation.Fence{Stamp: p.Router.Stamp()})
+	fence, err := p.Redis.ReadFence(ctx)
+	if err != nil {
+		return shadow.Round{}, err
+	}
+	return c.Run(ctx, fence)
 }
 
-// leading is a Redis that follows nobody yet.
-type leading struct{ *legacyredis.Store }
+// catchUpKey is the lease of the pod's catch-up: one router at a time runs the full rounds. Two at once do no harm.
+func (p *Pod) catchUpKey() string { return "{" + p.Config.ID + "}:catchup" }
 
-func (leading) Mirror(context.Context, reservation.Stamp, reservation.MirrorOp) (reservation.Judgement, error) {
-	return reservation.Judgement{}, errors.New("redis does not follow MySQL yet")
+// catchUpTurn runs a full round, unless another router has run one within the pause between two.
+func (p *Pod) catchUpTurn(ctx context.Context, pause time.Duration) error {
+	mine, err := p.client.SetNX(ctx, p.catchUpKey(), p.name, pause).Result()
+	if err != nil || !mine {
+		return err
+	}
+	p.rounds.Lock()
+	defer p.rounds.Unlock()
+	fence, err := p.Redis.ReadFence(ctx)
+	if err != nil {
+		return err
+	}
+	round, err := p.steady.Run(ctx, fence)
+	if err == nil {
+		p.found(round, fence.Stamp)
+	}
+	return err
 }
 
-// unmarked is a MySQL without marks: nothing is answered without Redis yet.
-type unmarked struct{ *mysqlstore.Store }
-
-func (unmarked) Mark(context.Context, reservation.Stamp, reservation.ID) error { return nil }
-
-func (unmarked) Marked(context.Context, reservation.ID, int) ([]reservation.Record, error) {
-	return nil, nil
+// drainMarks gives Redis what MySQL has marked.
+func (p *Pod) drainMarks(ctx context.Context) error {
+	fence, err := p.Redis.ReadFence(ctx)
+	if err != nil {
+		return err
+	}
+	round, err := p.steady.DrainMarks(ctx, fence)
+	if round.Drained > 0 {
+		p.log.Info("marked reservations were given to Redis", "pod", p.Config.ID, "drained", round.Drained, "left", len(round.Left))
+	}
+	return err
 }
 
-func (unmarked) Unmark(context.Context, reservation.Stamp, reservation.ID, reservation.State) (bool, error) {
-	return false, nil
+// restore rebuilds Redis from MySQL, since it has lost writes.
+func (p *Pod) restore(ctx context.Context, known []reservation.Stamp) error {
+	res, err := shadow.Restore(ctx, shadow.RestoreOptions{
+		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Known: known, Latch: p.Router.State().Latch,
+		By: p.name, Reason: "Redis had lost writes", Logger: p.log,
+	})
+	if errors.Is(err, reservation.ErrRestoring) {
+		return nil // another router is at it
+	}
+	if err == nil {
+		p.log.Warn("Redis was restored from MySQL", "pod", p.Config.ID, "epoch", res.After.Epoch, "stage", res.After.Stage.String(),
+			"records", res.Records, "adopted", res.Adopted, "units", res.Units, "unknown", res.Unknown, "took", res.Took)
+	}
+	return err
 }
 
-func (unmarked) MarksDebt(context.Context) (reservation.Debt, int64, error) {
-	return reservation.Debt{}, 0, nil
+// Survey looks at both stores whole, and changes nothing.
+func (p *Pod) Survey(ctx context.Context, settle time.Duration) (shadow.Survey, error) {
+	c, err := p.catchUp(settle, false)
+	if err != nil {
+		return shadow.Survey{}, err
+	}
+	rf, err := p.Redis.ReadFence(ctx)
+	if err != nil {
+		return shadow.Survey{}, err
+	}
+	mf, err := p.MySQL.ReadFence(ctx)
+	if err != nil {
+		return shadow.Survey{}, err
+	}
+	return c.Survey(ctx, rf, mf)
 }
 
 // Quiesce brings the pod to rest once no caller is there any more: due holds ended, claims finished, the queue
-// delivered, the mirror caught up, every unequal pair judged, the tallies written.
+// delivered, both stores caught up, every unequal pair judged, the tallies written.
 func (p *Pod) Quiesce(ctx context.Context) (shadow.Round, error) { return p.rest(ctx, p.CatchUp) }
 
-// Prepare is Quiesce for what earlier processes left behind: their claims are rolled forward and what the mirror lacks
+// Prepare is Quiesce for what earlier processes left behind: their claims are rolled forward and what a store lacks
 // is brought over before anything of this process is compared.
 func (p *Pod) Prepare(ctx context.Context) (shadow.Round, error) { return p.rest(ctx, p.Backlog) }
 
@@ -87,23 +149,20 @@ func (p *Pod) rest(ctx context.Context, catchUp func(context.Context, time.Durat
 	if err := p.awaitPins(ctx); err != nil {
 		return shadow.Round{}, err
 	}
-	if q := p.Router.Queue(); q != nil {
-		if err := q.Drain(ctx); err != nil {
-			return shadow.Round{}, fmt.Errorf("drain the mirror's queue of pod %s: %w", p.Config.ID, err)
-		}
+	if err := p.Router.Queue().Drain(ctx); err != nil {
+		return shadow.Round{}, fmt.Errorf("drain the mirror's queue of pod %s: %w", p.Config.ID, err)
 	}
-	e := p.Router.Engine()
-	if e == nil {
+	if !p.Router.Stamp().Stage.DualWrite() {
 		return shadow.Round{}, nil
 	}
 	round, err := catchUp(ctx, 0)
 	if err != nil {
 		return round, err
 	}
-	if err := e.Settle(ctx); err != nil {
+	if err := p.Router.Engine().Settle(ctx); err != nil {
 		return round, fmt.Errorf("settle the comparison of pod %s: %w", p.Config.ID, err)
 	}
-	return round, e.Flush(ctx)
+	return round, p.Router.Engine().Flush(ctx)
 }
 
 // awaitPins ends what is due and waits until no claim or adjustment is under way. A pin whose process has died is
@@ -117,6 +176,9 @@ func (p *Pod) awaitPins(ctx context.Context) error {
 		if _, err := p.Router.Sweep(ctx); err != nil {
 			return fmt.Errorf("sweep pod %s: %w", p.Config.ID, err)
 		}
+		if p.Router.Stamp().Stage == reservation.Complete {
+			return nil
+		}
 		if err := p.Redis.Flush(ctx); err != nil {
 			return fmt.Errorf("finish the claims of pod %s: %w", p.Config.ID, err)
 		}
@@ -127,12 +189,27 @@ func (p *Pod) awaitPins(ctx context.Context) error {
 		if pins == 0 {
 			return nil
 		}
+		if err := p.rollForward(ctx); err != nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%d claims or adjustments of pod %s are still under way after their lease", pins, p.Config.ID)
 		case <-tick.C:
 		}
 	}
+}
+
+// rollForward sweeps Redis where MySQL decides: the claims under way are in Redis's index.
+func (p *Pod) rollForward(ctx context.Context) error {
+	st := p.Router.Stamp()
+	if st.Stage.Truth() != reservation.MySQL {
+		return nil // the router's sweep has done it
+	}
+	if _, err := p.Redis.Sweep(ctx, st, 0); err != nil {
+		return fmt.Errorf("sweep Redis of pod %s: %w", p.Config.ID, err)
+	}
+	return nil
 }
 
 // pinGrace is how long a roll-forward may take once a lease is over.

@@ -96,7 +96,7 @@ const paceDepth = 128
 // pace waits while the mirror's queue is deep, so that it never overflows.
 func pace(pod *podset.Pod) func(context.Context) error {
 	q := pod.Router.Queue()
-	if q == nil {
+	if !pod.Router.Stamp().Stage.DualWrite() {
 		return nil
 	}
 	// Deep enough to keep every worker busy, and no deeper: what waits in the queue is how far the mirror is behind.

@@ -80,7 +80,7 @@ func newResult(pod *podset.Pod, plan loadgen.Plan, s loadgen.Stats, took time.Du
 		r.Problems = append(r.Problems, "I9: a retry was answered differently: "+d)
 	}
 	r.Operations = int64(s.Operations)
-	if e := pod.Router.Engine(); e != nil {
+	if e := pod.Router.Engine(); pod.Router.Stamp().Stage.DualWrite() {
 		t := e.Tally()
 		r.LatencyMS["redis"], r.LatencyMS["mysql"] = t.RedisMS, t.MySQLMS
 		if samples, dropped := e.Samples(); len(samples) > 0 {
@@ -120,7 +120,7 @@ func (r *Result) compareBooks(pod *podset.Pod, before, after books) {
 	r.Verdicts, r.Explained = minus(a.Verdicts, b.Verdicts), minus(a.Explained, b.Explained)
 	r.Gaps = Gaps{Total: a.GapTotal() - b.GapTotal(), ByReason: minus(a.Gaps, b.Gaps)}
 	r.Compared, r.Unexplained = a.Compared-b.Compared, a.Unexplained-b.Unexplained
-	if pod.Router.Engine() == nil {
+	if !pod.Router.Stamp().Stage.DualWrite() {
 		return
 	}
 	r.Operations, r.ByOp = a.Operations-b.Operations, minus(a.ByOp, b.ByOp)

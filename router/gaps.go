@@ -9,63 +9,6 @@ import (
 	"github.com/twinhold/twinhold/shadow"
 )
 
-// begin counts a validated operation; nil where nothing is compared.
-func (p *Pod) begin(op reservation.Op) *diff.Span {
-	if p.engine == nil {
-		return nil
-	}
-	return p.engine.Begin(op)
-}
-
-func (p *Pod) outcome(rec reservation.Record) diff.Outcome {
-	return diff.Outcome{
-		Record: &rec, Lines: rec.Lines, Shop: rec.Shop, ID: rec.ID, KeyHash: rec.Hash, Stamp: p.opt.Stamp,
-	}
-}
-
-// follow notes the truth's answer and hands the operation to the mirror, without waiting.
-func (p *Pod) follow(span *diff.Span, out diff.Outcome, op reservation.MirrorOp) {
-	if span == nil {
-		return
-	}
-	span.Decided(out)
-	p.queue.Offer(shadow.Job{
-		Stamp: p.opt.Stamp, Op: op, Begin: span.MirrorBegins,
-		Done: func(j reservation.Judgement, err error) {
-			if err != nil {
-				p.gap(span, op, err)
-				return
-			}
-			span.Compare(j)
-		},
-	})
-}
-
-// settled notes both answers of an operation whose own protocol wrote both stores.
-func (p *Pod) settled(span *diff.Span, out diff.Outcome, j reservation.Judgement) {
-	if span == nil {
-		return
-	}
-	span.Decided(out)
-	span.Compare(j)
-}
-
-// failed accounts for an operation that ended in an error: some errors are decisions, and are compared.
-func (p *Pod) failed(span *diff.Span, op reservation.Op, err error, asked reservation.Record) {
-	if span == nil {
-		return
-	}
-	d := reservation.DecisionOf(err)
-	if d == reservation.Undecided {
-		span.Undecided(gapOf(err), diff.Outcome{Lines: asked.Lines, Shop: asked.Shop, ID: asked.ID, Stamp: p.opt.Stamp})
-		return
-	}
-	out := diff.Outcome{
-		Decision: d, Lines: asked.Lines, Shop: asked.Shop, ID: asked.ID, KeyHash: asked.Hash, Stamp: p.opt.Stamp,
-	}
-	p.follow(span, out, reservation.MirrorOp{Op: op, Decision: d, Record: asked})
-}
-
 func levelsOf(err error) []reservation.Level {
 	var short *reservation.ShortError
 	if errors.As(err, &short) {

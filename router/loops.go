@@ -1,0 +1,162 @@
+package router
+
+import (
+	"context"
+	"time"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// every calls f at once and then with a pause of d between two calls, earlier when it is signalled, until the context
+// ends. A nil signal never comes.
+func every(ctx context.Context, d time.Duration, signal <-chan struct{}, f func(context.Context)) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-signal:
+		}
+		f(ctx)
+		timer.Reset(d)
+	}
+}
+
+// The bounds of one turn of a loop.
+const (
+	beatTimeout    = 2 * time.Second
+	raiseTimeout   = 5 * time.Second
+	restoreTimeout = 10 * time.Minute
+	drainTimeout   = 10 * time.Second
+	restorePause   = time.Second
+	purgePause     = 5 * time.Second
+)
+
+// beatLoop sends heartbeats, and so learns of every change of the fence in Redis.
+func (p *Pod) beatLoop(ctx context.Context) {
+	every(ctx, p.opt.Poll, nil, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, max(beatTimeout, p.opt.Poll))
+		defer cancel()
+		if err := p.beat(ctx); err != nil && ctx.Err() == nil {
+			p.opt.Logger.Debug("no heartbeat", "pod", p.opt.ID, "err", err)
+		}
+	})
+}
+
+// mysqlLoop brings MySQL's fence up to Redis's, and learns what it carries.
+func (p *Pod) mysqlLoop(ctx context.Context) {
+	every(ctx, p.opt.Poll, p.raise, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, raiseTimeout)
+		defer cancel()
+		err := p.readMySQLFence(ctx)
+		if err == nil {
+			err = p.raiseMySQL(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			p.opt.Logger.Debug("MySQL's fence cannot be read or raised", "pod", p.opt.ID, "err", err)
+		}
+	})
+}
+
+// restoreLoop has Redis restored when it has lost writes.
+func (p *Pod) restoreLoop(ctx context.Context) {
+	if p.opt.Restore == nil {
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.restoring:
+		}
+		p.restore(ctx)
+		pause(ctx, restorePause) // a second cause is a new one
+	}
+}
+
+func (p *Pod) restore(ctx context.Context) {
+	if !p.suspect.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
+	defer cancel()
+	if err := p.opt.Restore(ctx, []reservation.Stamp{p.Stamp()}); err != nil && ctx.Err() == nil {
+		p.opt.Logger.Warn("Redis is not restored yet", "pod", p.opt.ID, "err", err)
+	}
+	if err := p.beat(ctx); err != nil && ctx.Err() == nil {
+		p.opt.Logger.Warn("Redis cannot be used yet", "pod", p.opt.ID, "err", err)
+	}
+}
+
+// sweepLoop ends due reservations, also without traffic.
+func (p *Pod) sweepLoop(ctx context.Context) {
+	every(ctx, p.opt.SweepEvery, nil, func(ctx context.Context) {
+		if _, err := p.Sweep(ctx); err != nil && ctx.Err() == nil {
+			p.opt.Logger.Warn("sweep failed, it will be tried again", "pod", p.opt.ID, "err", err)
+		}
+	})
+}
+
+// purgeLoop has the store that follows remove what is past its retention, and complete claims under way.
+func (p *Pod) purgeLoop(ctx context.Context) {
+	every(ctx, purgePause, nil, func(ctx context.Context) {
+		st := p.Stamp()
+		if !st.Stage.DualWrite() || p.isCut() {
+			return
+		}
+		other := reservation.Store(p.opt.MySQL)
+		if st.Stage.Truth() == reservation.MySQL {
+			other = p.opt.Redis
+		}
+		if _, err := other.Sweep(ctx, st, p.opt.SweepBatch); err != nil && ctx.Err() == nil && !stale(err) {
+			p.opt.Logger.Debug("the store that follows was not swept", "pod", p.opt.ID, "err", err)
+		}
+	})
+}
+
+// drainLoop gives Redis what is marked, as soon as it can be reached.
+func (p *Pod) drainLoop(ctx context.Context) {
+	if p.opt.DrainMarks == nil {
+		return
+	}
+	every(ctx, p.opt.Poll, nil, func(ctx context.Context) {
+		if !p.marks.Load() || p.isCut() || p.suspect.Load() || !p.Stamp().Stage.DualWrite() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+		defer cancel()
+		if err := p.opt.DrainMarks(ctx); err != nil && ctx.Err() == nil && !stale(err) {
+			p.opt.Logger.Warn("marked reservations could not be given to Redis yet", "pod", p.opt.ID, "err", err)
+		}
+	})
+}
+
+// catchUpLoop brings the stores together, round after round.
+func (p *Pod) catchUpLoop(ctx context.Context) {
+	if p.opt.CatchUp == nil || p.opt.CatchUpEvery <= 0 {
+		return
+	}
+	pause(ctx, p.opt.CatchUpEvery)
+	every(ctx, p.opt.CatchUpEvery, nil, func(ctx context.Context) {
+		if !p.Stamp().Stage.DualWrite() || p.isCut() || p.suspect.Load() {
+			return
+		}
+		if err := p.opt.CatchUp(ctx); err != nil && ctx.Err() == nil && !stale(err) {
+			p.opt.Logger.Warn("a round of catch-up was given up", "pod", p.opt.ID, "err", err)
+		}
+	})
+}
+
+// pause waits; false if the context ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

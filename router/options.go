@@ -1,0 +1,97 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/twinhold/twinhold/diff"
+	"github.com/twinhold/twinhold/reservation"
+	"github.com/twinhold/twinhold/shadow"
+)
+
+// PodOptions configure a Pod.
+type PodOptions struct {
+	ID    string
+	Shops []ShopRange
+	// Name is this router's among the pod's routers, in heartbeats.
+	Name string
+	// Fence is what the router believes at first; see Fences.
+	Fence  reservation.Fence
+	Limits reservation.Limits
+	Redis  Redis
+	MySQL  MySQL
+	// Mirrors, if not nil, are asked in place of the two stores where they follow. Tests plant faults there.
+	Mirrors shadow.Either
+	// Queue and Diff tune the mirror and the comparison; pod, stores, logger and registerer are filled in.
+	Queue shadow.Options
+	Diff  diff.Options
+	// Poll is the pause between two heartbeats, and two reads of MySQL's fence. Default 200 ms.
+	Poll time.Duration
+	// CutBudget is how long, in cutover, a write to Redis may take before the router goes on without it. Default 250 ms.
+	CutBudget time.Duration
+	// AgreeBudget is how long, in handover, MySQL may take before the router takes the pod back to shadow. Default 1 s.
+	AgreeBudget time.Duration
+	// LookUp bounds a look-up of marks in MySQL. Default 50 ms.
+	LookUp time.Duration
+	// SweepEvery is the pause between sweeps. Default 200 ms. SweepBatch is how many records one takes. Default 500.
+	SweepEvery time.Duration
+	SweepBatch int
+	// Restore rebuilds the pod's Redis from MySQL; known are stamps that this router has seen. Nil: nobody does here.
+	Restore func(ctx context.Context, known []reservation.Stamp) error
+	// CatchUp brings both stores together; it is called again and again in the dual-write stages, CatchUpEvery apart.
+	// DrainMarks gives Redis what is marked; it is called while marks are outstanding and Redis can be reached.
+	CatchUp      func(ctx context.Context) error
+	CatchUpEvery time.Duration
+	DrainMarks   func(ctx context.Context) error
+	Logger       *slog.Logger
+	Registerer   prometheus.Registerer
+}
+
+func (o *PodOptions) defaults() {
+	def := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&o.Poll, 200*time.Millisecond)
+	def(&o.CutBudget, 250*time.Millisecond)
+	def(&o.AgreeBudget, time.Second)
+	def(&o.LookUp, 50*time.Millisecond)
+	def(&o.SweepEvery, 200*time.Millisecond)
+	if o.SweepBatch == 0 {
+		o.SweepBatch = 500
+	}
+	if o.Name == "" {
+		o.Name = "router"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+	if o.Mirrors.Redis == nil {
+		o.Mirrors.Redis = o.Redis
+	}
+	if o.Mirrors.MySQL == nil {
+		o.Mirrors.MySQL = o.MySQL
+	}
+}
+
+func (o *PodOptions) validate() error {
+	switch {
+	case o.ID == "":
+		return errors.New("router: PodOptions.ID is empty")
+	case o.Redis == nil || o.MySQL == nil:
+		return fmt.Errorf("router: pod %s lacks a store", o.ID)
+	case o.Fence.Epoch == 0 || !o.Fence.Stage.Valid():
+		return fmt.Errorf("router: pod %s has no fence to start from", o.ID)
+	default:
+		return nil
+	}
+}
