@@ -12,13 +12,21 @@ import (
 // answer is what became of one operation in both stores: how it is accounted for.
 type answer struct {
 	out diff.Outcome
-	// asked and judged bound the other store's work, where it was written before the answer.
-	asked time.Time
+	// asked and judgedAt bound the other store's work, where it was written before the answer. A zero judgedAt is the end.
+	asked, judgedAt time.Time
 	// judged is the other store's judgement; nil where it has not given one yet.
 	judged *reservation.Judgement
 	// gap says why there will be none. follow is what the other store has still to be told.
 	gap    diff.GapReason
 	follow *reservation.MirrorOp
+}
+
+// routedAgain tells the comparison what was decided before the operation has to be routed again: the next decision
+// replaces it.
+func (a answer) routedAgain(span *diff.Span) {
+	if span != nil && a.out.Decision != 0 {
+		span.Decided(a.out)
+	}
 }
 
 // begin counts a validated operation; nil where nothing is compared.
@@ -50,6 +58,9 @@ func (p *Pod) account(span *diff.Span, a answer) {
 	case a.judged != nil:
 		if !a.asked.IsZero() {
 			span.MirrorBeganAt(a.asked)
+		}
+		if !a.judgedAt.IsZero() {
+			span.MirrorEndedAt(a.judgedAt)
 		}
 		span.Compare(*a.judged)
 	case a.gap != "":

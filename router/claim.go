@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"time"
 
 	"github.com/twinhold/twinhold/diff"
 	"github.com/twinhold/twinhold/reservation"
@@ -10,7 +11,7 @@ import (
 // Claim makes a reservation's deduction permanent. Its own protocol writes both stores.
 func (p *Pod) Claim(ctx context.Context, shop int64, id reservation.ID) (reservation.ClaimResult, error) {
 	span := p.begin(reservation.OpClaim)
-	c := &claiming{p: p, shop: shop, id: id}
+	c := &claiming{p: p, shop: shop, id: id, span: span}
 	if err := p.routed(ctx, reservation.OpClaim, c.carryOut); err != nil {
 		p.failed(span, reservation.OpClaim, c.st, err, reservation.Record{ID: id, Shop: shop})
 		return reservation.ClaimResult{}, err
@@ -24,13 +25,16 @@ type claiming struct {
 	p    *Pod
 	shop int64
 	id   reservation.ID
+	span *diff.Span
 	st   reservation.Stamp
+	from time.Time // when the store that decides was asked
 	res  reservation.ClaimResult
 	ans  answer
 }
 
 func (c *claiming) carryOut(ctx context.Context, st reservation.Stamp) error {
-	c.st, c.ans = st, answer{}
+	c.ans.routedAgain(c.span)
+	c.st, c.ans, c.from = st, answer{}, time.Now()
 	route := st.Stage.Route(reservation.OpClaim)
 	if route.Mirror == reservation.Never && route.Decides == reservation.MySQL {
 		return c.with(c.p.opt.MySQL.Claim(ctx, st, c.shop, c.id))
@@ -71,6 +75,7 @@ func (c *claiming) with(res reservation.ClaimResult, err error) error {
 		out.Decision = reservation.RefundRequired
 	}
 	out.Moved = !res.Replayed && (res.Late || out.Decision == reservation.RefundRequired)
+	out.Asked = c.from
 	c.ans = answer{out: out, judged: res.Mirror}
 	if res.Mirror == nil {
 		c.ans.follow = &reservation.MirrorOp{Op: reservation.OpClaim, Decision: out.Decision, Replayed: res.Replayed, Record: res.Record}

@@ -45,6 +45,33 @@ func (p *Pod) beatLoop(ctx context.Context) {
 	})
 }
 
+// othersPause is the pause between two looks at the pod's other routers. One that was silent for othersSilent does
+// nothing that matters; its heartbeat is kept for othersKeep, so that a kill names it as a laggard.
+const (
+	othersPause  = time.Second
+	othersSilent = 10 * time.Second
+	othersKeep   = time.Minute
+)
+
+// othersLoop tells the comparison how many other routers there are: what they do, it does not see.
+func (p *Pod) othersLoop(ctx context.Context) {
+	every(ctx, othersPause, nil, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, beatTimeout)
+		defer cancel()
+		hbs, err := p.opt.Redis.Routers(ctx, othersKeep)
+		if err != nil {
+			return
+		}
+		others := 0
+		for _, hb := range hbs {
+			if hb.Router != p.opt.Name && hb.Ago < othersSilent {
+				others++
+			}
+		}
+		p.engine.Others(others)
+	})
+}
+
 // mysqlLoop brings MySQL's fence up to Redis's, and learns what it carries.
 func (p *Pod) mysqlLoop(ctx context.Context) {
 	every(ctx, p.opt.Poll, p.raise, func(ctx context.Context) {

@@ -87,7 +87,7 @@ func (p *Pod) wake(signal chan struct{}) {
 func (p *Pod) Start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
-	for _, loop := range []func(context.Context){p.beatLoop, p.mysqlLoop, p.restoreLoop, p.sweepLoop, p.purgeLoop, p.drainLoop, p.catchUpLoop, p.engine.Run} {
+	for _, loop := range []func(context.Context){p.beatLoop, p.othersLoop, p.mysqlLoop, p.restoreLoop, p.sweepLoop, p.purgeLoop, p.drainLoop, p.catchUpLoop, p.engine.Run} {
 		p.background.Go(func() { loop(ctx) })
 	}
 }
@@ -120,14 +120,24 @@ const lastFlush = 2 * time.Second
 // both reads the two stores for the comparison.
 type both struct{ p *Pod }
 
-// Lines reads a reservation's lines from the truth.
+// Lines reads a reservation's lines from the truth, or else from the other store.
 func (b both) Lines(ctx context.Context, shop int64, id reservation.ID) ([]reservation.Line, error) {
 	rec, err := b.p.truth().Get(ctx, shop, id)
-	return rec.Lines, err
+	if err == nil {
+		return rec.Lines, nil
+	}
+	other := Reader(b.p.opt.MySQL)
+	if b.p.Stamp().Stage.Truth() == reservation.MySQL {
+		other = b.p.opt.Redis
+	}
+	if rec, otherErr := other.Get(ctx, shop, id); otherErr == nil {
+		return rec.Lines, nil
+	}
+	return nil, err
 }
 
 // Levels reads what both stores have available in a bucket.
-func (b both) Levels(ctx context.Context, bucket reservation.Bucket) (truth, mirror int64, err error) {
+func (b both) Levels(ctx context.Context, bucket reservation.Bucket) (redis, mysql int64, err error) {
 	t, err := b.p.opt.Redis.Availability(ctx, bucket)
 	if err != nil {
 		return 0, 0, err
@@ -135,9 +145,6 @@ func (b both) Levels(ctx context.Context, bucket reservation.Bucket) (truth, mir
 	m, err := b.p.opt.MySQL.Availability(ctx, bucket)
 	if err != nil {
 		return 0, 0, err
-	}
-	if b.p.Stamp().Stage.Truth() == reservation.MySQL {
-		return m.Available, t.Available, nil
 	}
 	return t.Available, m.Available, nil
 }

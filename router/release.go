@@ -12,7 +12,7 @@ import (
 // Release gives a reservation up.
 func (p *Pod) Release(ctx context.Context, shop int64, id reservation.ID) (reservation.ReleaseResult, error) {
 	span := p.begin(reservation.OpRelease)
-	r := &releasing{p: p, shop: shop, id: id}
+	r := &releasing{p: p, shop: shop, id: id, span: span}
 	if err := p.routed(ctx, reservation.OpRelease, r.carryOut); err != nil {
 		p.failed(span, reservation.OpRelease, r.st, err, reservation.Record{ID: id, Shop: shop})
 		return reservation.ReleaseResult{}, err
@@ -26,13 +26,16 @@ type releasing struct {
 	p    *Pod
 	shop int64
 	id   reservation.ID
+	span *diff.Span
 	st   reservation.Stamp
+	from time.Time // when the store that decides was asked
 	res  reservation.ReleaseResult
 	ans  answer
 }
 
 func (r *releasing) carryOut(ctx context.Context, st reservation.Stamp) error {
-	r.st, r.ans = st, answer{}
+	r.ans.routedAgain(r.span)
+	r.st, r.ans, r.from = st, answer{}, time.Now()
 	route := st.Stage.Route(reservation.OpRelease)
 	switch {
 	case route.Decides == reservation.MySQL && route.Mirror == reservation.Never:
@@ -55,6 +58,7 @@ func (r *releasing) with(res reservation.ReleaseResult, err error) error {
 	r.res = res
 	out := outcome(r.st, res.Record)
 	out.Decision, out.Replayed, out.Moved = reservation.ReleasedOK, res.Replayed, !res.Replayed && !res.WasExpired
+	out.Asked = r.from
 	r.ans = answer{out: out}
 	return nil
 }

@@ -19,8 +19,8 @@ func (p *Pod) Reserve(ctx context.Context, shop int64, key string, lines []reser
 	if err != nil {
 		return reservation.Result{}, err
 	}
-	r := &reserving{p: p, id: id, req: req}
 	span := p.begin(reservation.OpReserve)
+	r := &reserving{p: p, id: id, req: req, span: span}
 	err = p.routed(ctx, reservation.OpReserve, r.carryOut)
 	if err != nil {
 		asked := reservation.Record{ID: r.id, Shop: shop, Key: req.Key, Hash: req.Hash, Lines: req.Lines}
@@ -33,16 +33,19 @@ func (p *Pod) Reserve(ctx context.Context, shop int64, key string, lines []reser
 
 // reserving is one reserve on its way through the stages. Its id is that of the first store that stored it.
 type reserving struct {
-	p   *Pod
-	id  reservation.ID
-	req reservation.Request
-	st  reservation.Stamp
-	res reservation.Result
-	ans answer
+	p    *Pod
+	id   reservation.ID
+	req  reservation.Request
+	span *diff.Span
+	st   reservation.Stamp
+	from time.Time // when the store that decides was asked
+	res  reservation.Result
+	ans  answer
 }
 
 func (r *reserving) carryOut(ctx context.Context, st reservation.Stamp) error {
-	r.st, r.ans = st, answer{}
+	r.ans.routedAgain(r.span)
+	r.st, r.ans, r.from = st, answer{}, time.Now()
 	route := st.Stage.Route(reservation.OpReserve)
 	switch {
 	case route.Both:
@@ -63,6 +66,7 @@ func (r *reserving) decided(res reservation.Result) {
 	out := outcome(r.st, res.Record)
 	out.Decision, out.Replayed, out.Levels = res.Record.Outcome, res.Replayed, res.Levels
 	out.Moved = !res.Replayed && res.Record.Outcome == reservation.Granted
+	out.Asked = r.from
 	r.ans = answer{out: out}
 }
 
@@ -83,6 +87,7 @@ func (r *reserving) askRedis(ctx context.Context) error {
 	if known != nil {
 		r.id = known.ID // nobody was answered: the truth decides it under the same id
 	}
+	r.from = time.Now()
 	res, err := r.p.opt.Redis.Reserve(ctx, r.st, r.id, r.req)
 	if err != nil {
 		return err
@@ -216,7 +221,7 @@ func (r *reserving) agree(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.ans.judged = &j
+	r.ans.judged, r.ans.judgedAt = &j, time.Now()
 	if j.Decision == reservation.Granted && j.State != reservation.Rejected {
 		return r.confirm(ctx)
 	}

@@ -52,6 +52,10 @@ func (s redisLike) Beat(ctx context.Context, _ reservation.Heartbeat) (reservati
 	return s.ReadFence(ctx)
 }
 
+func (redisLike) Routers(context.Context, time.Duration) ([]reservation.Heartbeat, error) {
+	return nil, nil
+}
+
 func (redisLike) Leave(context.Context, string) error { return nil }
 
 func (s redisLike) Move(ctx context.Context, m reservation.FenceMove) (reservation.Fence, error) {

@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"time"
 
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -14,6 +15,7 @@ type Redis interface {
 	ReadFence(ctx context.Context) (reservation.Fence, error)
 	Beat(ctx context.Context, hb reservation.Heartbeat) (reservation.Fence, error)
 	Leave(ctx context.Context, router string) error
+	Routers(ctx context.Context, keep time.Duration) ([]reservation.Heartbeat, error)
 	Move(ctx context.Context, m reservation.FenceMove) (reservation.Fence, error)
 }
 

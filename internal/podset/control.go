@@ -3,6 +3,7 @@ package podset
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/twinhold/twinhold/config"
 	"github.com/twinhold/twinhold/killswitch"
@@ -23,43 +24,40 @@ func (p *Pod) Control(cfg *config.Config, by string) (*killswitch.Control, error
 			_, err := p.Backlog(ctx, settle)
 			return err
 		},
-		Survey: func(ctx context.Context) (killswitch.Survey, error) {
-			s, err := p.Survey(ctx, settle)
-			return surveyOf(s), err
+		Survey: func(ctx context.Context, rf, mf reservation.Fence) (killswitch.Survey, error) {
+			c, err := p.catchUp(settle, false)
+			if err != nil {
+				return killswitch.Survey{}, err
+			}
+			s, err := c.Survey(ctx, rf, mf)
+			return killswitch.SurveyOf(s), err
 		},
-		Evidence: func(ctx context.Context) (killswitch.Evidence, error) { return p.evidence(ctx, cfg.Gates.EvidenceWindow) },
-		Reseed:   p.reseed,
-		Logger:   p.log,
+		Evidence: func(ctx context.Context) (killswitch.Evidence, error) {
+			return p.evidence(ctx, cfg.Gates.EvidenceWindow)
+		},
+		Reseed: p.reseed,
+		Logger: p.log,
 	})
 }
 
-// surveyOf is what the gates want to know of a survey.
-func surveyOf(s shadow.Survey) killswitch.Survey {
-	ready, reasons := s.ReadyForCutover()
-	return killswitch.Survey{
-		Complete: ready, Because: reasons, Debt: s.Debt(), Differ: int64(s.Differing), Waiting: int64(s.Older.Unconfirmed),
-		ShortBuckets: s.Short,
-	}
-}
-
 // reseed rebuilds Redis from MySQL from nothing.
-func (p *Pod) reseed(ctx context.Context, to reservation.Stamp) (string, error) {
+func (p *Pod) reseed(ctx context.Context, to reservation.Stamp, a reservation.AuditRecord) (string, error) {
 	res, err := shadow.Restore(ctx, shadow.RestoreOptions{
-		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Wipe: true, To: to, By: p.name, Reason: "reseed", Logger: p.log,
+		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Wipe: true, To: to, By: a.By, Reason: a.Reason, Ticket: a.Ticket, Logger: p.log,
 	})
 	if err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%d reservations and %d buckets read from MySQL, %d holds (%d units) live, in %v",
-		res.Records, res.Buckets, res.Adopted, res.Units, res.Took), nil
+		res.Records, res.Buckets, res.Adopted, res.Units, res.Took.Round(time.Millisecond)), nil
 }
 
 // evidence sums what the comparison of the two stores has found.
-func (p *Pod) evidence(ctx context.Context, since time.Duration) (killswitch.Evidence, error) {
-	s, err := p.Tallies.Sum(ctx, since)
-	if err != nil {
-		return killswitch.Evidence{}, err
-	}
-	_ = s
-	return killswitch.Evidence{}, nil
+func (p *Pod) evidence(ctx context.Context, window time.Duration) (killswitch.Evidence, error) {
+	s, err := p.Tallies.Sum(ctx, window)
+	return killswitch.Evidence{
+		Since: s.First, Compared: s.Compared, Unexplained: s.Unexplained, Gaps: s.GapTotal(),
+		Redis: killswitch.Latency{P50: s.RedisMS.P50, P99: s.RedisMS.P99},
+		MySQL: killswitch.Latency{P50: s.MySQLMS.P50, P99: s.MySQLMS.P99},
+	}, err
 }

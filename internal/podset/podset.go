@@ -68,6 +68,9 @@ type Pod struct {
 	steady       *shadow.CatchUp // of the rounds that a router runs all the time
 }
 
+// nearbyLimit bounds the reservations that are read to account for what other routers did around one difference.
+const nearbyLimit = 5000
+
 // tallyConnections is the budget of the tallies' own pool: a flush never waits behind operations.
 const tallyConnections = 2
 
@@ -240,7 +243,7 @@ func (p *Pod) routerOptions(cfg *config.Config, fence reservation.Fence, opt Opt
 			BreakerInterval: t.Mirror.Breaker.OpenFor,
 			BreakerProbes:   uint32(t.Mirror.Breaker.Probes), //nolint:gosec // config bounds it
 		},
-		Diff: diff.Options{Settle: t.Settle, Sink: p.Tallies},
+		Diff: diff.Options{Settle: t.Settle, Sink: p.Tallies, Nearby: diff.Nearby(p.MySQL, nearbyLimit)},
 		Poll: cfg.Defaults.Poll, CutBudget: t.CutBudget, AgreeBudget: t.HandoverBudget, LookUp: t.LookUp,
 		SweepEvery: t.Sweep.Interval, SweepBatch: t.Sweep.Batch,
 		Restore: p.restore, DrainMarks: p.drainMarks, CatchUpEvery: t.CatchUp,

@@ -120,23 +120,6 @@ func (p *Pod) restore(ctx context.Context, known []reservation.Stamp) error {
 	return err
 }
 
-// Survey looks at both stores whole, and changes nothing.
-func (p *Pod) Survey(ctx context.Context, settle time.Duration) (shadow.Survey, error) {
-	c, err := p.catchUp(settle, false)
-	if err != nil {
-		return shadow.Survey{}, err
-	}
-	rf, err := p.Redis.ReadFence(ctx)
-	if err != nil {
-		return shadow.Survey{}, err
-	}
-	mf, err := p.MySQL.ReadFence(ctx)
-	if err != nil {
-		return shadow.Survey{}, err
-	}
-	return c.Survey(ctx, rf, mf)
-}
-
 // Quiesce brings the pod to rest once no caller is there any more: due holds ended, claims finished, the queue
 // delivered, both stores caught up, every unequal pair judged, the tallies written.
 func (p *Pod) Quiesce(ctx context.Context) (shadow.Round, error) { return p.rest(ctx, p.CatchUp) }
