@@ -10,6 +10,7 @@ import (
 
 	"github.com/twinhold/twinhold/internal/devpods"
 	"github.com/twinhold/twinhold/internal/loadgen"
+	"github.com/twinhold/twinhold/internal/rehearsal"
 	"github.com/twinhold/twinhold/internal/replay"
 	"github.com/twinhold/twinhold/testdata/traffic"
 )
@@ -20,7 +21,8 @@ func newDemoCmd(a *app) *cobra.Command {
 		Use:   "demo",
 		Short: "Watch two real days of orders go through the router into a real Redis and a real MySQL",
 		Long: "Starts a private MySQL and a private Redis under .dev/, sends two recorded days of orders through the router in\n" +
-			"stage shadow, compares each outcome, checks each invariant in both stores, and removes everything again.\n" +
+			"stage shadow, compares each outcome and checks each invariant in both stores. Then it takes the pod to cutover under\n" +
+			"load with two routers, kills it back, claims the holds from before, checks again, and removes everything.\n" +
 			"The last line is \"demo: ok\" and the exit code 0, or neither.",
 		Example: "  twinhold demo\n  twinhold demo --orders my-orders.csv --format json",
 		Args:    noArgs,
@@ -35,7 +37,7 @@ func (a *app) demo(ctx context.Context, orders []string) error {
 	if err != nil {
 		return err
 	}
-	if err := a.printReplay(res); err != nil {
+	if err := a.printDemo(res); err != nil {
 		return err
 	}
 	out := a.out
@@ -48,7 +50,28 @@ func (a *app) demo(ctx context.Context, orders []string) error {
 	return nil
 }
 
-func (a *app) demoRun(ctx context.Context, orders []string) (res replay.Result, err error) {
+// demoResult is the replay's result, with what the rehearsal saw beside it.
+type demoResult struct {
+	replay.Result
+	Rehearsal *rehearsal.Result `json:"rehearsal,omitempty"`
+}
+
+// printDemo shows both halves, and gives the error that they amount to.
+func (a *app) printDemo(res demoResult) error {
+	if a.format == formatJSON {
+		if err := a.printJSON(res); err != nil {
+			return err
+		}
+	} else if err := errors.Join(res.WriteText(a.out), res.Rehearsal.WriteText(a.out)); err != nil {
+		return err
+	}
+	if err := errors.Join(res.Err(), res.Rehearsal.Err()); err != nil {
+		return &exitError{code: exitFailed, err: err, hint: "this should not happen: please report it, with the output above"}
+	}
+	return nil
+}
+
+func (a *app) demoRun(ctx context.Context, orders []string) (res demoResult, err error) {
 	recs, err := demoOrders(orders)
 	if err != nil {
 		return res, err
@@ -66,7 +89,13 @@ func (a *app) demoRun(ctx context.Context, orders []string) (res replay.Result, 
 		return res, err
 	}
 	set.Router.Start()
-	return replay.Run(ctx, set, pod, plan, replay.Options{Phase: progress.phase, Progress: progress.bar})
+	if res.Result, err = replay.Run(ctx, set, pod, plan, replay.Options{Phase: progress.phase, Progress: progress.bar}); err != nil {
+		return res, err
+	}
+	rehearsed, err := rehearsal.Run(ctx, rehearsal.Options{Config: cfg, Pod: pod.Config.ID, Phase: progress.phase, Logger: progress.logger()})
+	res.Rehearsal = &rehearsed
+	res.OK = res.OK && rehearsed.OK
+	return res, err
 }
 
 // demoOrders reads the given files, or the recorded days that the binary carries.
