@@ -92,7 +92,7 @@ func (a *app) demoRun(ctx context.Context, orders []string) (res demoResult, err
 	if res.Result, err = replay.Run(ctx, set, pod, plan, replay.Options{Phase: progress.phase, Progress: progress.bar}); err != nil {
 		return res, err
 	}
-	rehearsed, err := rehearsal.Run(ctx, rehearsal.Options{Config: cfg, Pod: pod.Config.ID, Phase: progress.phase, Logger: progress.logger()})
+	rehearsed, err := rehearsal.Run(ctx, rehearsal.Options{Config: cfg, Pod: pod.Config.ID, First: set, Phase: progress.phase, Logger: progress.logger()})
 	res.Rehearsal = &rehearsed
 	res.OK = res.OK && rehearsed.OK
 	return res, err

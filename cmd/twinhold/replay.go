@@ -96,7 +96,11 @@ func (a *app) openPods(ctx context.Context, private bool, opt devpods.Options, l
 			return nil, nil, nil, &exitError{code: exitFailed, err: fmt.Errorf("the configuration has no pod %q", only), hint: "its pods are " + podIDs(cfg)}
 		}
 	}
-	set, err := podset.Open(ctx, cfg, podset.Options{Logger: log, Only: only})
+	o := podset.Options{Logger: log, Only: only}
+	if private {
+		o.Router = "router-1"
+	}
+	set, err := podset.Open(ctx, cfg, o)
 	if err != nil {
 		return nil, nil, nil, errors.Join(&exitError{code: exitFailed, err: err, hint: openHint(err, a.configPath)}, stop())
 	}

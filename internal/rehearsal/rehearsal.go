@@ -22,6 +22,8 @@ import (
 type Options struct {
 	Config *config.Config
 	Pod    string
+	// First is the first router, started; the rehearsal opens the second, and closes only that one.
+	First *podset.Set
 	// Clients buy at once. Default 16. Hold is how long the pod stays in cutover under load. Default 3 s.
 	Clients int
 	Hold    time.Duration
@@ -81,21 +83,16 @@ type run struct {
 }
 
 func (r *run) open(ctx context.Context) error {
-	for n := range routers {
-		set, err := podset.Open(ctx, r.opt.Config, podset.Options{
-			Logger: r.opt.Logger, Only: r.opt.Pod, Router: fmt.Sprintf("router-%d", n+1),
-		})
-		if err != nil {
-			return err
-		}
-		r.sets = append(r.sets, set)
-		set.Router.Start()
+	second, err := podset.Open(ctx, r.opt.Config, podset.Options{Logger: r.opt.Logger, Only: r.opt.Pod, Router: "router-2"})
+	if err != nil {
+		return err
 	}
-	r.pod = r.sets[0].Pods[0]
+	r.sets = []*podset.Set{r.opt.First, second}
+	second.Router.Start()
+	r.pod = r.opt.First.Pods[0]
 	if st := r.pod.Router.Stamp(); st.Stage != reservation.Shadow {
 		return fmt.Errorf("pod %s is in %s: a rehearsal begins in shadow", r.opt.Pod, st.Stage)
 	}
-	var err error
 	r.control, err = r.pod.Control(r.opt.Config, "rehearsal")
 	if err != nil {
 		return err
@@ -104,9 +101,12 @@ func (r *run) open(ctx context.Context) error {
 }
 
 func (r *run) close(ctx context.Context) {
+	if len(r.sets) == 0 {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	for _, s := range r.sets {
+	for _, s := range r.sets[1:] {
 		if err := s.Close(ctx); err != nil {
 			r.opt.Logger.Warn("a router did not close in time", "err", err)
 		}
