@@ -15,7 +15,6 @@ import (
 	"github.com/twinhold/twinhold/config"
 	"github.com/twinhold/twinhold/internal/podset"
 	"github.com/twinhold/twinhold/reservation"
-	"github.com/twinhold/twinhold/router"
 )
 
 func newDoctorCmd(a *app) *cobra.Command {
