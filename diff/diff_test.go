@@ -28,10 +28,10 @@ func (c *clock) at(ms int) {
 }
 
 // fixedLevels answers every bucket with the same two figures.
-type fixedLevels struct{ truth, mirror int64 }
+type fixedLevels struct{ redis, mysql int64 }
 
-func (f *fixedLevels) Levels(context.Context, reservation.Bucket) (truth, mirror int64, err error) {
-	return f.truth, f.mirror, nil
+func (f *fixedLevels) Levels(context.Context, reservation.Bucket) (redis, mysql int64, err error) {
+	return f.redis, f.mysql, nil
 }
 
 func (f *fixedLevels) Lines(context.Context, int64, reservation.ID) ([]reservation.Line, error) {
@@ -135,7 +135,7 @@ func (b *bench) expect(explained map[string]int64, unexplained int64) {
 func TestRaceIsExplainedByWhatOverlaps(t *testing.T) {
 	b := newBench(t)
 	// Two buyers of the last 5: the truth took X (3) first, the mirror Y (4) first.
-	b.levels.truth, b.levels.mirror = 2, 2
+	b.levels.redis, b.levels.mysql = 2, 2
 	b.clock.at(0)
 	x := b.engine.Begin(reservation.OpReserve)
 	b.clock.at(1)
@@ -157,13 +157,13 @@ func TestNothingOverlapsNothingIsExplained(t *testing.T) {
 	b := newBench(t)
 	b.reserve(3, 5, 5, 0, 1, 2, 3)     // long over
 	b.reserve(4, 2, 4, 10, 11, 12, 13) // the mirror is off by 2, and nothing is under way
-	b.levels.truth, b.levels.mirror = 2, 2
+	b.levels.redis, b.levels.mysql = 2, 2
 	b.expect(nil, 1)
 }
 
 func TestOffByOneInTheDecisionIsNeverARace(t *testing.T) {
 	b := newBench(t)
-	b.levels.truth, b.levels.mirror = 0, 0
+	b.levels.redis, b.levels.mysql = 0, 0
 	b.clock.at(0)
 	other := b.engine.Begin(reservation.OpReserve) // overlaps all the while
 	b.clock.at(1)
@@ -182,7 +182,7 @@ func TestOffByOneInTheDecisionIsNeverARace(t *testing.T) {
 
 func TestDifferenceThatStaysIsNotARace(t *testing.T) {
 	b := newBench(t)
-	b.levels.truth, b.levels.mirror = 2, 3 // a leaked unit
+	b.levels.redis, b.levels.mysql = 2, 3 // a leaked unit
 	b.clock.at(0)
 	x := b.engine.Begin(reservation.OpReserve)
 	b.clock.at(1)
@@ -206,7 +206,7 @@ func TestWhatAGapLeftOutExplains(t *testing.T) {
 	b.reserve(4, 2, 5, 100, 101, 102, 103)
 	b.clock.at(200)
 	b.engine.Converged(b.clock.now(), b.clock.now())
-	b.levels.truth, b.levels.mirror = 2, 2
+	b.levels.redis, b.levels.mysql = 2, 2
 	b.expect(map[string]int64{"gap": 1}, 0)
 }
 
@@ -235,7 +235,7 @@ func TestHoldThatArrivesTooLateIsAccountedFor(t *testing.T) {
 	end.Compare(reservation.Judgement{Decision: reservation.ExpiredOK, State: reservation.Expired})
 	// From now on both have 5 again: no difference may be laid to the late hold.
 	b.reserve(4, 5, 2, 400, 401, 402, 403)
-	b.levels.truth, b.levels.mirror = 5, 5
+	b.levels.redis, b.levels.mysql = 5, 5
 	b.expect(map[string]int64{"race": 1}, 1)
 }
 
@@ -390,7 +390,7 @@ func TestEqualPairTakesNoMemory(t *testing.T) {
 }
 
 func TestRunAndSettleShareTheJudging(t *testing.T) {
-	e, err := New(Options{Pod: "pod-1", Stores: &fixedLevels{truth: 2, mirror: 2}, Settle: 4 * time.Millisecond, MaxSettle: time.Second})
+	e, err := New(Options{Pod: "pod-1", Stores: &fixedLevels{redis: 2, mysql: 2}, Settle: 4 * time.Millisecond, MaxSettle: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,23 +66,25 @@ func none(format string, args ...any) Explanation {
 
 // explain looks for what accounts for an unequal pair, and gives the buckets that must agree once settled. Where this
 // process cannot account for it and others are alive, it asks the stores what they did.
-func (e *Engine) explain(ctx context.Context, s *Span) (Explanation, []reservation.Bucket) {
-	ex, buckets, found := e.examine(s, nil)
+func (e *Engine) explain(ctx context.Context, w *waiting) (Explanation, []reservation.Bucket) {
+	ex, buckets, found := e.examine(w.span, nil)
 	switch {
 	case found == accounted:
 		return ex, buckets
-	case found == contradicted || !e.othersAround(s):
+	case found == contradicted || !e.othersAround(w.span):
 		ex.Kind = None
 		return ex, nil
 	}
-	near, whole := e.neighbours(ctx, s)
-	if again, buckets, found := e.examine(s, near); found == accounted {
+	if w.near == nil {
+		w.near = e.neighbours(ctx, w.span)
+	}
+	if again, buckets, found := e.examine(w.span, w.near.steps); found == accounted {
 		again.Note = "operations of other routers, read from the stores, account for it"
 		return again, buckets
 	}
 	ex.Kind = Unseen
 	ex.Note += "; other routers were alive, and what they did to older reservations is not seen"
-	if !whole {
+	if !w.near.whole {
 		ex.Note += ", nor all of the new ones"
 	}
 	return ex, buckets

@@ -17,6 +17,8 @@ type waiting struct {
 	// the reading is known.
 	reads []reading
 	ex    Explanation
+	// near is what other routers did around the pair; nil until it was looked up.
+	near *neighbourhood
 }
 
 // reading is one look at a bucket in both stores.
@@ -72,7 +74,7 @@ func (e *Engine) judge(ctx context.Context, w *waiting, now time.Time) (Explanat
 		if e.mustWait(p.Mirror.Ended) {
 			return Explanation{}, false
 		}
-		ex, buckets := e.explain(ctx, w.span)
+		ex, buckets := e.explain(ctx, w)
 		if ex.Kind == None {
 			return ex, true
 		}
@@ -86,7 +88,12 @@ func (e *Engine) judge(ctx context.Context, w *waiting, now time.Time) (Explanat
 		}
 		w.reads = reads
 	}
-	return e.agreement(w, now)
+	ex, ok := e.agreement(w, now)
+	if ok && ex.Kind == None && e.behind(ctx, w) {
+		ex.Kind = Unseen
+		ex.Note += "; another router has counted gaps, which may account for it until catch-up has closed them"
+	}
+	return ex, ok
 }
 
 // mustWait tells whether an operation that began before t is still on its way to its decision.

@@ -137,12 +137,18 @@ func (e *Engine) oldest() time.Time {
 	return at
 }
 
-// neighbours gives what other routers did around a pair, as far as the stores tell: the reservations that they created
-// from a little before it until its end, and what they did with them. A step was taken by the truth at the time that
-// the record gives, and by the mirror between then and now. What this process itself did is left out.
-func (e *Engine) neighbours(ctx context.Context, s *Span) (found map[reservation.Bucket][]entry, whole bool) {
+// neighbourhood is what other routers did around a pair, as far as the stores tell.
+type neighbourhood struct {
+	steps map[reservation.Bucket][]entry
+	whole bool // no reservation was left out
+}
+
+// neighbours looks up what other routers did around a pair: the reservations that they created from a little before it
+// until its end, and what they did with them. A step was taken by the truth at the time that the record gives, and by
+// the mirror between then and now. What this process itself did is left out.
+func (e *Engine) neighbours(ctx context.Context, s *Span) *neighbourhood {
 	if e.opt.Nearby == nil {
-		return nil, false
+		return &neighbourhood{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -152,12 +158,12 @@ func (e *Engine) neighbours(ctx context.Context, s *Span) (found map[reservation
 	recs, whole, err := e.opt.Nearby(ctx, from, to)
 	if err != nil {
 		e.opt.Logger.Warn("what other routers did could not be read", "pod", e.opt.Pod, "err", err)
-		return nil, false
+		return &neighbourhood{}
 	}
 	read := e.now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	found = map[reservation.Bucket][]entry{}
+	steps := map[reservation.Bucket][]entry{}
 	for _, l := range s.pair.Lines {
 		b := l.Bucket(s.pair.Shop)
 		own := map[ownStep]bool{}
@@ -165,10 +171,10 @@ func (e *Engine) neighbours(ctx context.Context, s *Span) (found map[reservation
 			own[ownStep{en.span.pair.ID, en.delta > 0}] = true
 		}
 		for i := range recs {
-			found[b] = append(found[b], e.steps(&recs[i], b, own, window{from, read}, s.pair.truth())...)
+			steps[b] = append(steps[b], e.steps(&recs[i], b, own, window{from, read}, s.pair.truth())...)
 		}
 	}
-	return found, whole
+	return &neighbourhood{steps, whole}
 }
 
 // clockSlack is how far the clock of a store and this process's may be apart. More makes a race unseen.
@@ -210,6 +216,28 @@ func (e *Engine) steps(r *reservation.Record, b reservation.Bucket, own map[ownS
 		out = append(out, step(op, back, quantity))
 	}
 	return out
+}
+
+// GapReader is a sink that can tell of the gaps of other routers.
+type GapReader interface {
+	// OthersGaps counts the operations of other routers that a mirror has missed, in the hours from since on.
+	OthersGaps(ctx context.Context, since time.Time) (int64, error)
+}
+
+// behind tells whether a difference that lasts may be a gap of another router: one was alive, and has counted gaps of
+// late. A mirror that nobody has left behind must agree.
+func (e *Engine) behind(ctx context.Context, w *waiting) bool {
+	sink, ok := e.opt.Sink.(GapReader)
+	if !ok || len(w.reads) == 0 || !e.othersAround(w.span) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	n, err := sink.OthersGaps(ctx, w.span.began.UTC().Truncate(time.Hour).Add(-time.Hour))
+	if err != nil {
+		e.opt.Logger.Warn("the gaps of other routers could not be read", "pod", e.opt.Pod, "err", err)
+	}
+	return n > 0
 }
 
 func earlier(a, b time.Time) time.Time {

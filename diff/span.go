@@ -156,8 +156,7 @@ func (s *Span) lost(reason GapReason, o Outcome) {
 	p := &s.pair
 	p.Shop, p.ID, p.Lines, p.Stamp = o.Shop, o.ID, o.Lines, o.Stamp
 	p.Truth = Side{Began: asked.from, Ended: asked.to}
-	if s.decided && len(s.effects) > 0 { // one store has it, and nobody knows what comes of it
-		s.traces.of(was).back = window{from: asked.from}
+	if s.decided && len(s.effects) > 0 { // one store has it, and catch-up will settle whether both do
 		*s.traces.of(other(was)) = trace{take: window{from: asked.from}}
 		return
 	}

@@ -33,13 +33,19 @@ type TallyTable struct {
 	Router string
 }
 
-var _ TallySink = (*TallyTable)(nil)
+var (
+	_ TallySink = (*TallyTable)(nil)
+	_ GapReader = (*TallyTable)(nil)
+)
 
 const (
 	sqlPutTallies = `INSERT /* conn_tag:diff.flush */ INTO diff_tallies (pod, hour, router, op, kind, name, n) VALUES `
 	sqlPutUpdate  = ` AS put ON DUPLICATE KEY UPDATE n = GREATEST(diff_tallies.n, put.n)`
 	sqlTallyRow   = `(?, ?, ?, ?, ?, ?, ?)`
 	sqlSumTallies = `SELECT /* conn_tag:diff.read */ op, kind, name, SUM(n) FROM diff_tallies WHERE pod = ? AND hour >= ? GROUP BY op, kind, name`
+	// The gaps left out are those in which the truth moved nothing, or the mirror was told all the same.
+	sqlOthersGaps = `SELECT /* conn_tag:diff.read */ COALESCE(SUM(n), 0) FROM diff_tallies WHERE pod = ? AND hour >= ? ` +
+		`AND router <> ? AND kind = 'gap' AND name NOT IN ('unavailable', 'frozen', 'backfilled', 'no_mirror', 'incoherent')`
 )
 
 // PutTallies writes the rows in one statement: all of them or none.
@@ -65,6 +71,14 @@ func (t *TallyTable) Read(ctx context.Context, since time.Time) (Tally, error) {
 		return Tally{}, err
 	}
 	return tallyOf(n), nil
+}
+
+// OthersGaps counts the operations of other routers that a mirror has missed, in the hours from since on.
+func (t *TallyTable) OthersGaps(ctx context.Context, since time.Time) (n int64, err error) {
+	if err = t.DB.QueryRowContext(ctx, sqlOthersGaps, t.Pod, since, t.Router).Scan(&n); err != nil {
+		return 0, fmt.Errorf("read the gaps of the other routers of pod %s: %w", t.Pod, err)
+	}
+	return n, nil
 }
 
 func parseCell(op, kindName, name string) (cell, error) {
