@@ -107,11 +107,14 @@ func TestRacesWithOtherRouters(t *testing.T) {
 // What this process did itself is not taken for another router's, though the store lists it too.
 func TestOwnOperationsAreNotTakenForOthers(t *testing.T) {
 	b, n := shared(t, false)
-	own := record(3, reservation.Held, reservation.Granted)
-	s := b.begin(reservation.Stamp{}, own, granted(900, 901, 5))
-	b.compared(s, granted(902, 903, 5))
-	own.CreatedAt = b.time(901)
-	n.recs = []reservation.Record{own}
+	for i := range 20 { // more than are kept for nothing
+		at := 900 + 4*i
+		own := record(3, reservation.Held, reservation.Granted)
+		s := b.begin(reservation.Stamp{}, own, granted(at, at+1, 5))
+		b.compared(s, granted(at+2, at+3, 5))
+		own.CreatedAt = b.time(at + 1)
+		n.recs = append(n.recs, own)
+	}
 	b.reserve(4, 2, 5, 1000, 1001, 1002, 1003) // both had it long since: 3 are missing
 	b.expect(map[string]int64{"race": 0, "unseen": 1}, 0)
 }
@@ -182,8 +185,14 @@ func (g gapSink) OthersGaps(context.Context, time.Time) (int64, error) { return 
 func TestWhatCatchUpFindsOfOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		alone, ours bool
+		truth       reservation.State
 		unseen      int64
-	}{"theirs": {false, false, 1}, "ours": {false, true, 0}, "there is no other": {true, false, 0}} {
+	}{
+		"theirs":                 {false, false, reservation.Held, 1},
+		"ours":                   {false, true, reservation.Held, 0},
+		"ours, ended by another": {false, true, reservation.Released, 1},
+		"there is no other":      {true, false, reservation.Held, 0},
+	} {
 		t.Run(name, func(t *testing.T) {
 			b, _ := shared(t, c.alone)
 			now := time.Now()
@@ -199,7 +208,7 @@ func TestWhatCatchUpFindsOfOthers(t *testing.T) {
 				s.MirrorBegins()
 				s.Compare(reservation.Judgement{Decision: reservation.Granted, State: reservation.Held})
 			}
-			b.engine.Found(Find{Shop: shop, ID: rec.ID, Verdict: Lost, Truth: reservation.Held})
+			b.engine.Found(Find{Shop: shop, ID: rec.ID, Verdict: Lost, Truth: c.truth})
 			got := b.engine.Tally()
 			if got.Unseen != c.unseen || got.Unexplained != 1-c.unseen {
 				t.Errorf("unseen %d, unexplained %d: want %d and %d", got.Unseen, got.Unexplained, c.unseen, 1-c.unseen)

@@ -152,14 +152,13 @@ func (s *Span) lost(reason GapReason, o Outcome) {
 	asked := s.attempted(&o)
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
-	was, is := truthOf(s.pair.Stamp.Stage), truthOf(o.Stamp.Stage)
 	p := &s.pair
 	p.Shop, p.ID, p.Lines, p.Stamp = o.Shop, o.ID, o.Lines, o.Stamp
 	p.Truth = Side{Began: asked.from, Ended: asked.to}
 	if s.decided && len(s.effects) > 0 { // one store has it, and catch-up will settle whether both do
-		*s.traces.of(other(was)) = trace{take: window{from: asked.from}}
 		return
 	}
+	is := truthOf(o.Stamp.Stage)
 	s.traces.of(is).take = asked
 	s.traces.of(other(is)).take = window{from: asked.from}
 	s.engine.register(s, perhaps(p.Op, o, reason))

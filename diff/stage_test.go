@@ -122,6 +122,32 @@ func TestEffectsOutliveAChangeOfStage(t *testing.T) {
 	}
 }
 
+// Each store was looked at when it was asked: what came to both in between was seen by the mirror alone.
+func TestEachStoreIsLookedAtInItsTime(t *testing.T) {
+	for stage, redisFirst := range map[reservation.Stage]bool{reservation.Shadow: true, reservation.Handover: true, reservation.Cutover: false} {
+		for name, c := range map[string]struct {
+			truth, mirror step
+			race          int64
+		}{
+			"the mirror has less": {granted(2, 3, 5), rejected(20, 21, 2), 1},
+			"the mirror has more": {rejected(2, 3, 2), granted(20, 21, 5), 0},
+		} {
+			t.Run(stage.String()+": "+name, func(t *testing.T) {
+				b := newBench(t)
+				st := stamp(2, stage)
+				b.levels.redis, b.levels.mysql = 2, 2
+				if (truthOf(stage) == reservation.Redis) != redisFirst {
+					t.Fatal("the stage table has changed")
+				}
+				s := b.begin(st, record(4, c.truth.state, c.truth.decision), c.truth)
+				b.whole(st, 3, granted(10, 11, 5), granted(12, 13, 5))
+				b.compared(s, c.mirror)
+				b.expect(map[string]int64{"race": c.race}, 1-c.race)
+			})
+		}
+	}
+}
+
 func TestHandoverTurnedDownIsAFalseSoldout(t *testing.T) {
 	for name, c := range map[string]struct {
 		overlap bool
@@ -216,17 +242,24 @@ func TestTurnedDownUnitsAreMissingInRedisOnly(t *testing.T) {
 
 // The handover's force (a hold of an older epoch met there) is no turning down.
 func TestForcedPastANoStands(t *testing.T) {
-	b := newBench(t)
-	st := stamp(2, reservation.Handover)
-	s := b.begin(st, record(4, reservation.Held, reservation.Granted), granted(0, 1, 5))
-	b.clock.at(2)
-	s.MirrorBegins()
-	b.clock.at(3)
-	s.Compare(reservation.Judgement{Decision: reservation.RejectedShort, State: reservation.Held, Levels: saw(2), Stored: true, Forced: 2})
-	if got := b.engine.Tally().First; got["granted"] != 1 {
-		t.Errorf("first %v: the hold was granted", got)
+	for state, mirror := range map[reservation.State]reservation.State{
+		reservation.Held:        reservation.Claimed, // a claim was there first
+		reservation.Provisional: reservation.Held,
+	} {
+		t.Run(state.String(), func(t *testing.T) {
+			b := newBench(t)
+			st := stamp(2, reservation.Handover)
+			s := b.begin(st, record(4, state, reservation.Granted), step{0, 1, reservation.Granted, state, 5})
+			b.clock.at(2)
+			s.MirrorBegins()
+			b.clock.at(3)
+			s.Compare(reservation.Judgement{Decision: reservation.RejectedShort, State: mirror, Levels: saw(2), Stored: true, Forced: 2})
+			if got := b.engine.Tally().First; got["granted"] != 1 {
+				t.Errorf("first %v: the hold was granted", got)
+			}
+			b.expect(nil, 1)
+		})
 	}
-	b.expect(nil, 1)
 }
 
 // A kill overtook a cutover's reserve: MySQL had granted it, Redis decides it afresh in the next epoch.
