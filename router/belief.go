@@ -63,6 +63,9 @@ func (p *Pod) adopt(f reservation.Fence) {
 	p.wake(p.raise)
 }
 
+// Refresh reads the fence now, for callers that write to the stores past the router.
+func (p *Pod) Refresh(ctx context.Context) error { return p.load(ctx) }
+
 // load reads the fence from Redis, which acknowledges it: a heartbeat. Where Redis does not answer MySQL's fence is
 // read, since it may carry what Redis said before.
 func (p *Pod) load(ctx context.Context) error {

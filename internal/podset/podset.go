@@ -291,6 +291,9 @@ func (p *Pod) Close(ctx context.Context) error {
 
 // Stock gives buckets their first stock in both stores. Buckets that are there already are left alone and returned.
 func (p *Pod) Stock(ctx context.Context, stock []reservation.Stocking) (created []reservation.Figures, existing []reservation.Bucket, err error) {
+	if err := p.Router.Refresh(ctx); err != nil {
+		return nil, nil, err
+	}
 	st := p.Router.Stamp()
 	created, existing, err = p.MySQL.Stock(ctx, st, stock)
 	if err != nil {
