@@ -77,13 +77,17 @@ func (l *landing) existing(ctx context.Context, cur *row) error {
 	if want == reservation.Held && cur.State == reservation.Rejected && l.pastExpiry() {
 		want = reservation.Expired
 	}
-	lookUp := op.Replayed && op.Expect == nil && op.Op == reservation.OpReserve
-	if want == cur.State || lookUp {
+	lookUp := op.Replayed && op.Expect == nil && !op.Adopt && op.Op == reservation.OpReserve
+	anew := l.decidedAnew(cur)
+	if (want == cur.State && !anew) || lookUp {
 		l.found(cur)
 		return nil
 	}
 	if !l.locked {
 		return errNeedsLocks
+	}
+	if want == cur.State {
+		return l.takeOver(ctx, cur)
 	}
 	before := cur.State
 	own := l.m.decides() || cur.Marked
@@ -96,6 +100,25 @@ func (l *landing) existing(ctx context.Context, cur *row) error {
 	}
 	cur.State = want
 	if err := l.transit(ctx, cur, before); err != nil {
+		return err
+	}
+	l.m.res.Stored = true
+	l.found(cur)
+	return nil
+}
+
+// decidedAnew: the truth has decided in a later epoch what this store had granted to nobody: its hold, with another
+// expiry.
+func (l *landing) decidedAnew(cur *row) bool {
+	rec := l.m.op.Record
+	return cur.State == reservation.Held && rec.State == reservation.Held && rec.Epoch > cur.Epoch &&
+		!l.m.decides() && !cur.Marked && !rec.ExpiresAt.Equal(cur.ExpiresAt)
+}
+
+// takeOver writes the truth's terms of a hold that stays one.
+func (l *landing) takeOver(ctx context.Context, cur *row) error {
+	mergeTruth(cur, l.m.op.Record)
+	if err := l.m.s.updateRecord(ctx, l.t, cur); err != nil {
 		return err
 	}
 	l.m.res.Stored = true
