@@ -114,6 +114,13 @@ func (r *restore) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if r.done(seen.redis) {
+		r.to, r.res.After = r.opt.To, seen.redis
+		return nil
+	}
+	if _, err := seen.judge(r.opt.To, r.opt.Latch); err != nil {
+		return err // before anything is removed
+	}
 	if r.re, err = r.opt.Redis.BeginRestore(ctx, seen.highest(), r.opt.Wipe); err != nil {
 		return err
 	}
@@ -143,12 +150,20 @@ func (r *restore) run(ctx context.Context) (err error) {
 	return nil
 }
 
+// done: an earlier run of this very restore has finished, and its caller did not hear of it.
+func (r *restore) done(f reservation.Fence) bool {
+	return r.opt.To.Epoch != 0 && f.Stamp == r.opt.To && f.IncarnationEpoch == r.opt.To.Epoch && !f.Suspect
+}
+
 // look gathers what there is to know before Redis is touched.
 func (r *restore) look(ctx context.Context) (sightings, error) {
 	s := sightings{known: r.opt.Known}
 	var err error
 	if s.mysql, err = r.opt.MySQL.ReadFence(ctx); err != nil {
 		return s, fmt.Errorf("read MySQL's fence: %w", err)
+	}
+	if s.redis, err = r.opt.Redis.ReadFence(ctx); err != nil {
+		return s, fmt.Errorf("read Redis's fence: %w", err)
 	}
 	beats, err := r.opt.Redis.Routers(ctx, heartbeatKeep)
 	if err != nil {
@@ -219,25 +234,62 @@ func (r *restore) record(ctx context.Context, rec *reservation.Record) error {
 		return nil
 	}
 	r.res.Records++
-	op := opFor(rec)
-	op.Adopt = rec.State.Live()
-	j, err := r.re.Mirror(ctx, r.to, op)
+	j, err := r.mirror(ctx, rec)
 	switch {
 	case err != nil && unusable(err):
 		return fmt.Errorf("write reservation %s: %w", rec.ID, err)
 	case err != nil:
-		if r.res.Failed++; r.res.Failed <= maxExamples {
-			r.unknown("Redis would not take reservation %s, %s: %v", rec.ID, rec.State, err)
-		}
+		r.failed(rec, err.Error())
 	case j.Stored:
 		r.res.Stored++
-		if op.Adopt && j.State.Live() {
+		if rec.State.Live() && j.State.Live() {
 			r.res.Adopted++
 			r.res.Units += units(rec)
 			r.res.Forced += j.Forced
 		}
+	case j.State == 0:
+		r.failed(rec, j.Decision.String())
 	}
 	return nil
+}
+
+func (r *restore) failed(rec *reservation.Record, why string) {
+	if r.res.Failed++; r.res.Failed <= maxExamples {
+		r.unknown("Redis would not take reservation %s, %s: %s", rec.ID, rec.State, why)
+	}
+}
+
+// mirror writes one record. A hold that Redis does not know at all was promised to somebody and is adopted, whoever has
+// its key now; one that it knows otherwise is not, unless it is marked: then Redis's word may be the newer.
+func (r *restore) mirror(ctx context.Context, rec *reservation.Record) (reservation.Judgement, error) {
+	op := opFor(rec)
+	if !rec.State.Live() {
+		op.Changes = carried(rec)
+		return r.re.Mirror(ctx, r.to, op)
+	}
+	var absent reservation.State
+	if op.Adopt = true; !rec.Marked {
+		op.Expect = &absent
+	}
+	j, err := r.re.Mirror(ctx, r.to, op)
+	if err != nil || j.Stored || j.State == 0 || rec.Marked {
+		return j, err
+	}
+	op.Adopt, op.Expect = false, nil
+	return r.re.Mirror(ctx, r.to, op)
+}
+
+// carried are the changes of a claimed record that the figures hold already: version 0 says so. What is claimed after
+// the first figures is in the last ones.
+func carried(rec *reservation.Record) []reservation.Change {
+	if rec.State != reservation.Claimed {
+		return nil
+	}
+	out := make([]reservation.Change, len(rec.Lines))
+	for i, l := range rec.Lines {
+		out[i] = reservation.Change{Bucket: reservation.Bucket{Shop: rec.Shop, Item: l.Item, Group: l.Group}, Delta: -l.Quantity}
+	}
+	return out
 }
 
 func (r *restore) audit(before reservation.Stamp) reservation.AuditRecord {

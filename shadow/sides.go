@@ -37,6 +37,8 @@ type Ledger interface {
 
 // RestorableRedis is a pod's Redis, as a restore uses it.
 type RestorableRedis interface {
+	// ReadFence gives the fence that is there, whatever state Redis is in; Epoch 0: none.
+	ReadFence(ctx context.Context) (reservation.Fence, error)
 	// BeginRestore closes Redis to everybody else. seen is the highest stamp that anybody is known to have seen. With
 	// wipe everything of the pod is removed first.
 	BeginRestore(ctx context.Context, seen reservation.Stamp, wipe bool) (reservation.Restoring, error)
@@ -48,6 +50,6 @@ type RestorableRedis interface {
 // once Redis has its own.
 type RestoreSource interface {
 	reservation.Walker
-	Ledger
+	Figures(ctx context.Context, after reservation.Bucket, limit int) ([]reservation.Figures, error)
 	ReadFence(ctx context.Context) (reservation.Fence, error)
 }
