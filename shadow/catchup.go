@@ -180,11 +180,11 @@ func (c *CatchUp) reconcile(ctx context.Context, v view, r *Round) error {
 	s := c.plan(v, c.opt.Now())
 	switch {
 	case s.to != 0:
-		state, err := c.carryOut(ctx, v, s, r)
+		now, err := c.carryOut(ctx, v, s, r)
 		if err != nil {
 			return err
 		}
-		v = v.with(s.to, s.op.Record, state)
+		v = v.with(s.to, now)
 	case s.left != "":
 		r.Left = append(r.Left, s.left)
 	case s.unconfirmed:
@@ -195,43 +195,41 @@ func (c *CatchUp) reconcile(ctx context.Context, v view, r *Round) error {
 	return c.drain(ctx, v, r)
 }
 
-// with is the view after a store was found, or brought, to a state.
-func (v view) with(store reservation.Truth, rec reservation.Record, state reservation.State) view {
-	rec.State = state
-	p := &rec
-	if state == 0 {
-		p = nil
-	}
+// with is the view once a store has this record.
+func (v view) with(store reservation.Truth, now *reservation.Record) view {
 	if store == reservation.Redis {
-		v.redis = p
+		v.redis = now
 		return v
 	}
-	if p != nil {
-		p.Marked = v.mysql != nil && v.mysql.Marked
+	if now != nil {
+		now.Marked = v.mysql != nil && v.mysql.Marked
 	}
-	v.mysql = p
+	v.mysql = now
 	return v
 }
 
-// carryOut writes one store and gives the state that it has then.
-func (c *CatchUp) carryOut(ctx context.Context, v view, s step, r *Round) (reservation.State, error) {
-	store, id := reservation.Mirror(c.opt.Redis), s.op.Record.ID
+// carryOut writes one store and gives the record that it has then.
+func (c *CatchUp) carryOut(ctx context.Context, v view, s step, r *Round) (*reservation.Record, error) {
+	store, before, id := reservation.Mirror(c.opt.Redis), v.redis, s.op.Record.ID
 	if s.to == reservation.MySQL {
-		store = c.opt.MySQL
+		store, before = c.opt.MySQL, v.mysql
 	}
 	j, err := c.mirror(ctx, store, v.fence.Stamp, s)
 	switch {
 	case err != nil && unusable(err):
-		return 0, fmt.Errorf("catch-up of pod %s writes %s: %w", c.opt.Pod, s.to, err)
+		return before, fmt.Errorf("catch-up of pod %s writes %s: %w", c.opt.Pod, s.to, err)
 	case err != nil:
 		r.Left = append(r.Left, fmt.Sprintf("%s: %v", id, err))
-		return *s.op.Expect, nil
+		return before, nil
 	case j.Stored:
 		c.repaired(v, s, j, r)
 	case j.State != s.op.Record.State:
 		r.Left = append(r.Left, fmt.Sprintf("%s: changed meanwhile (%s has %s)", id, s.to, stateName(j.State)))
 	}
-	return j.State, nil
+	if j.Record == nil {
+		return before, nil
+	}
+	return j.Record, nil
 }
 
 func (c *CatchUp) mirror(ctx context.Context, store reservation.Mirror, st reservation.Stamp, s step) (reservation.Judgement, error) {

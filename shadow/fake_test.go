@@ -103,7 +103,7 @@ func (f *fake) store(st reservation.Stamp, op reservation.MirrorOp) reservation.
 	rec.State, rec.Marked = want, have.Marked
 	f.records[rec.ID] = rec
 	f.writes++
-	return reservation.Judgement{State: want, Stored: true}
+	return reservation.Judgement{State: want, Record: &rec, Stored: true}
 }
 
 func (f *fake) ApplyFigures(_ context.Context, _ reservation.Stamp, figs []reservation.Figures, _ bool) (int, error) {

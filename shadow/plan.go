@@ -22,6 +22,8 @@ type facts struct {
 	marked bool
 	// lost: MySQL's record is of an epoch before Redis's last restore, so that Redis may have lost it.
 	lost bool
+	// yielded: Redis gave this one's key to another id, and MySQL has not heard of that one yet.
+	yielded bool
 }
 
 func (v view) facts() facts {
@@ -32,6 +34,7 @@ func (v view) facts() facts {
 	if v.mysql != nil {
 		f.mysql, f.epoch = v.mysql.State, max(f.epoch, v.mysql.Epoch)
 		f.marked, f.lost = v.mysql.Marked, v.mysql.Epoch < v.fence.IncarnationEpoch
+		f.yielded = v.redis != nil && v.redis.Key == "" && v.mysql.Key != ""
 	}
 	return f
 }
@@ -85,9 +88,10 @@ func (f facts) settled() (redis, mysql reservation.State) {
 	}
 }
 
-// drains tells whether Redis has what a mark stands for: the marked state, or a higher one.
+// drains tells whether Redis has what a mark stands for: the marked state, or a higher one. While another id has its key
+// in Redis alone the mark stays: it is what keeps a hold alive in MySQL when that one takes the key there too.
 func (f facts) drains() bool {
-	return f.marked && f.redis != reservation.Provisional && f.redis.Rank() >= f.mysql.Rank() && !f.adopts()
+	return f.marked && !f.yielded && f.redis != reservation.Provisional && f.redis.Rank() >= f.mysql.Rank() && !f.adopts()
 }
 
 // step is what catch-up does about one reservation.

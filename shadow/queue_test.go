@@ -8,12 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/twinhold/twinhold/internal/devstack/devtest"
 	"github.com/twinhold/twinhold/reservation"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { devtest.Main(m, devtest.Needs{MySQL: true, Redis: true}) }
 
 // mirrorFunc is a mirror made of a function: these tests are about the queue, not about a store.
 type mirrorFunc func(ctx context.Context, op reservation.MirrorOp) (reservation.Judgement, error)

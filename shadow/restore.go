@@ -78,7 +78,8 @@ const heartbeatKeep = 24 * time.Hour
 // Restore rebuilds a pod's Redis from its MySQL, and gives it a fence above every epoch seen. Live holds of MySQL are
 // adopted by force, ended ones and rejections get their state and their key; what stands higher in Redis stays, and so
 // does what only Redis has. Nobody else is served by Redis until it has finished. A restore that fails leaves Redis as
-// suspect as it was, and can be run again from the start.
+// suspect as it was, and can be run again from the start. reservation.ErrHealthy: there was nothing to restore;
+// reservation.ErrRestoring: somebody else is at it.
 //
 // It always needs a person's eye: where Redis decided, what it answered last and had not mirrored is lost.
 func Restore(ctx context.Context, opt RestoreOptions) (RestoreResult, error) {
@@ -95,7 +96,9 @@ func Restore(ctx context.Context, opt RestoreOptions) (RestoreResult, error) {
 	err = r.run(ctx)
 	r.res.Took = opt.Now().Sub(began)
 	m.observe(r.res, err)
-	r.alert(err)
+	if !errors.Is(err, reservation.ErrHealthy) && !errors.Is(err, reservation.ErrRestoring) {
+		r.alert(err)
+	}
 	if err != nil {
 		return r.res, fmt.Errorf("restore Redis of pod %s: %w", opt.Pod, err)
 	}
