@@ -263,10 +263,6 @@ func record(t testing.TB, s reservation.State, change ...func(*reservation.Recor
 
 func isMarked(r *reservation.Record) { r.Marked = true }
 
-func ofEpoch(n uint64) func(*reservation.Record) {
-	return func(r *reservation.Record) { r.Epoch = n }
-}
-
 func was(r reservation.Record, s reservation.State) reservation.Record {
 	r.State, r.Marked = s, false
 	return r
