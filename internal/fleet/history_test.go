@@ -100,10 +100,17 @@ type history struct {
 	events []happening
 	stock  map[reservation.Bucket][]stocking
 	kills  []killDone
+	stages map[podEpoch]reservation.Stage // from the audits
+}
+
+// podEpoch names an epoch of a pod.
+type podEpoch struct {
+	pod   int
+	epoch uint64
 }
 
 func newHistory() *history {
-	return &history{start: time.Now(), stock: map[reservation.Bucket][]stocking{}}
+	return &history{start: time.Now(), stock: map[reservation.Bucket][]stocking{}, stages: map[podEpoch]reservation.Stage{}}
 }
 
 func (h *history) now() time.Duration { return time.Since(h.start) }
@@ -140,6 +147,25 @@ func (h *history) kill(k killDone) {
 	h.kills = append(h.kills, k)
 }
 
+// audit takes what a store wrote down of a pod's moves.
+func (h *history) audit(pod int, store string, recs []reservation.AuditRecord) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range recs {
+		at := h.since(r.At)
+		h.events = append(h.events, happening{
+			what:  fmt.Sprintf("audit in %s, pod %d: %s by %s (%s)", store, pod+1, r.Action, r.By, r.Reason),
+			came:  fmt.Sprintf("epoch %d %s -> epoch %d %s", r.Before.Epoch, r.Before.Stage, r.After.Epoch, r.After.Stage),
+			begin: at, end: at,
+		})
+		for _, st := range []reservation.Stamp{r.Before, r.After} {
+			if st.Epoch > 0 && st.Stage.Valid() {
+				h.stages[podEpoch{pod, st.Epoch}] = st.Stage
+			}
+		}
+	}
+}
+
 // snapshot gives the calls so far, in order of their begin.
 func (h *history) snapshot() []call {
 	h.mu.Lock()
@@ -174,6 +200,39 @@ func (h *history) summary() string {
 	}
 	return strings.TrimSuffix(b.String(), ", ")
 }
+
+// waits tells how long buyers waited for a decision, all attempts together.
+func (h *history) waits() string {
+	type thing struct{ op, of string }
+	began, waited := map[thing]time.Duration{}, map[string][]time.Duration{}
+	undecided := 0
+	for _, c := range h.snapshot() {
+		th := thing{c.Op, c.Key}
+		if _, ok := began[th]; !ok {
+			began[th] = c.Begin
+		}
+		if !c.undecided() && began[th] != never {
+			waited[c.Op] = append(waited[c.Op], c.End-began[th])
+			began[th] = never // what comes later is another question
+		}
+	}
+	for _, b := range began {
+		if b != never {
+			undecided++
+		}
+	}
+	var b strings.Builder
+	for _, op := range []string{"reserve", "claim", "release"} {
+		if w := waited[op]; len(w) > 0 {
+			slices.Sort(w)
+			fmt.Fprintf(&b, "%s p50 %s, p99 %s, longest %s; ", op, short(w[len(w)/2]), short(w[len(w)*99/100]), short(w[len(w)-1]))
+		}
+	}
+	fmt.Fprintf(&b, "%d without a decision", undecided)
+	return b.String()
+}
+
+func short(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
 // around gives what happened to the fleet between two times, a moment before and after too.
 func (h *history) around(from, to time.Duration) []happening {

@@ -121,6 +121,7 @@ func (j *judge) all() []violation {
 	}
 	j.noOversell()
 	j.nothingAfterAck()
+	j.byTheTruth()
 	return j.violations
 }
 
@@ -363,6 +364,21 @@ func (j *judge) nothingAfterAck() {
 			if first.Epoch == k.epoch && j.podOf(p) == k.pod {
 				j.found("I8", p, "it was granted by MySQL in epoch %d, which is a kill's", k.epoch)
 			}
+		}
+	}
+}
+
+// byTheTruth: whoever decided is the source of truth of the stage that the audit tells for the decision's epoch. In
+// handover both decide.
+func (j *judge) byTheTruth() {
+	for _, p := range j.byKey {
+		first := p.reserved()
+		if first == nil {
+			continue
+		}
+		st, ok := j.h.stages[podEpoch{j.podOf(p), first.Epoch}]
+		if ok && st != reservation.Handover && first.DecidedBy != st.Truth().String() {
+			j.found("I8", p, "it was decided by %s in epoch %d, which was a %s", first.DecidedBy, first.Epoch, st)
 		}
 	}
 }

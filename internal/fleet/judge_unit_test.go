@@ -70,6 +70,9 @@ func TestJudgeFindsPlantedFaults(t *testing.T) {
 			c.DecidedBy, c.Epoch = "mysql", 4
 			h.add(c)
 		}, "I8: it was first asked for at 6.0000"},
+		"I8 not by the truth": {func(h *history) {
+			h.audit(0, "Redis", []reservation.AuditRecord{{After: reservation.Stamp{Epoch: 1, Stage: reservation.Cutover}}})
+		}, "I8: it was decided by redis in epoch 1, which was a cutover"},
 		"I9 another answer": {func(h *history) { c := reserveOf(3, 6, 1, "GRANTED"); h.add(c) }, `I9: key "k3" was answered REJECTED at 3.0100 and GRANTED at 6.0100`},
 		"I9 two ids":        {func(h *history) { c := reserveOf(3, 6, 1, "REJECTED"); c.ID = idOf(9); h.add(c) }, `I9: key "k3" has two reservations`},
 		"I9 a conflict":     {func(h *history) { c := reserveOf(3, 6, 1, ""); c.Code = "already_exists"; h.add(c) }, "I9: the reserve at 6.0000 was answered already_exists"},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,14 +56,12 @@ type router struct {
 	log    string
 	launch *launcher
 
-	mu      sync.Mutex
-	cmd     *exec.Cmd
-	done    chan struct{} // closed when the process has been waited for
-	ending  bool          // somebody has ended it on purpose
-	stopped bool
-	data    atomic.Pointer[string]
-	admin   atomic.Pointer[string]
-	starts  atomic.Int64
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	done   chan struct{} // closed when the process has been waited for
+	ending bool          // somebody has ended it on purpose
+	data   atomic.Pointer[string]
+	admin  atomic.Pointer[string]
 }
 
 var serving = regexp.MustCompile(`msg=serving data=(\S+) admin=(\S+)`)
@@ -70,36 +69,42 @@ var serving = regexp.MustCompile(`msg=serving data=(\S+) admin=(\S+)`)
 // serveWithin is how long a router may take to serve.
 const serveWithin = 30 * time.Second
 
-// start starts the router and waits until it serves.
+// start starts the router and waits until it serves. Meanwhile buyers find nobody at its old address.
 func (r *router) start() error {
+	from, done, err := r.launchOnce()
+	if err != nil {
+		return fmt.Errorf("start router %s: %w", r.name, err)
+	}
+	return r.awaitServing(from, done)
+}
+
+// launchOnce starts the process. It gives where its part of the log begins.
+func (r *router) launchOnce() (from int64, done chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out, err := os.OpenFile(r.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	defer out.Close()
-	from, err := out.Seek(0, 2)
-	if err != nil {
-		return err
+	if from, err = out.Seek(0, io.SeekEnd); err != nil {
+		return 0, nil, err
 	}
 	cmd := exec.Command(r.bin, "serve", "--config", r.config)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Dir(r.config), out, out
-	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0")
 	if err := r.launch.start(cmd); err != nil {
-		return fmt.Errorf("start router %s: %w", r.name, err)
+		return 0, nil, err
 	}
-	done := make(chan struct{})
+	done = make(chan struct{})
 	go func() {
 		_ = cmd.Wait() // how it ended is in the log and in its state
 		close(done)
 	}()
-	r.cmd, r.done, r.ending, r.stopped = cmd, done, false, false
-	r.starts.Add(1)
-	return r.awaitServing(from)
+	r.cmd, r.done, r.ending = cmd, done, false
+	return from, done, nil
 }
 
-func (r *router) awaitServing(from int64) error {
+func (r *router) awaitServing(from int64, done chan struct{}) error {
 	deadline := time.NewTimer(serveWithin)
 	defer deadline.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -112,7 +117,7 @@ func (r *router) awaitServing(from int64) error {
 			return nil
 		}
 		select {
-		case <-r.done:
+		case <-done:
 			return fmt.Errorf("router %s ended at once:\n%s", r.name, tailFrom(r.log, from))
 		case <-deadline.C:
 			return fmt.Errorf("router %s does not serve after %s:\n%s", r.name, serveWithin, tailFrom(r.log, from))
@@ -136,12 +141,7 @@ func (r *router) signal(sig syscall.Signal) error {
 	if !r.runningLocked() {
 		return fmt.Errorf("router %s is not running", r.name)
 	}
-	switch sig {
-	case syscall.SIGSTOP:
-		r.stopped = true
-	case syscall.SIGCONT:
-		r.stopped = false
-	default:
+	if sig != syscall.SIGSTOP && sig != syscall.SIGCONT {
 		r.ending = true
 	}
 	return r.cmd.Process.Signal(sig)
@@ -219,20 +219,32 @@ func (r *router) crashed() bool {
 // logShown is how many lines of a log a failure shows.
 const logShown = 60
 
-// complaints are the lines of the log that a person should read: warnings, errors, panics and races.
+var stamped = regexp.MustCompile(`^time=\S+ `)
+
+// complaints are the lines of the log that a person should read: warnings, errors, panics and races. A line that says
+// the same as others is shown once.
 func (r *router) complaints() string {
 	text, err := os.ReadFile(r.log)
 	if err != nil {
 		return err.Error()
 	}
 	var kept []string
+	times := map[string]int{}
 	for line := range strings.Lines(string(text)) {
-		if !strings.Contains(line, "level=INFO") && !strings.Contains(line, "level=DEBUG") {
+		if strings.Contains(line, "level=INFO") || strings.Contains(line, "level=DEBUG") {
+			continue
+		}
+		said := stamped.ReplaceAllString(line, "")
+		if times[said]++; times[said] == 1 {
 			kept = append(kept, line)
 		}
 	}
-	if len(kept) > logShown {
-		left := len(kept) - logShown
+	for i, line := range kept {
+		if n := times[stamped.ReplaceAllString(line, "")]; n > 1 {
+			kept[i] = fmt.Sprintf("%s (%d times)\n", strings.TrimSuffix(line, "\n"), n)
+		}
+	}
+	if left := len(kept) - logShown; left > 0 {
 		kept = append(append(kept[:logShown/2:logShown/2], fmt.Sprintf("... %d lines ...\n", left)), kept[len(kept)-logShown/2:]...)
 	}
 	return strings.Join(kept, "")

@@ -98,7 +98,24 @@ func (f *fleet) verdict(longestTTL time.Duration) {
 	redis, mysql := f.atRest(longestTTL)
 	f.accounted()
 	f.tb.Log(f.history.summary())
+	f.tb.Log("waits for a decision: " + f.history.waits())
+	f.audited()
 	newJudge(f.history, redis, mysql).report(f.tb)
+}
+
+// audited brings what both stores wrote down of the pods' moves into the history.
+func (f *fleet) audited() {
+	f.tb.Helper()
+	for i, p := range f.stores {
+		for store, read := range map[string]func(context.Context) ([]reservation.AuditRecord, error){"Redis": p.Redis.Audit, "MySQL": p.MySQL.Audit} {
+			recs, err := read(f.tb.Context())
+			if err != nil {
+				f.tb.Errorf("the audit of pod %s in %s: %v", f.pods[i].ID, store, err)
+				continue
+			}
+			f.history.audit(i, store, recs)
+		}
+	}
 }
 
 // accounted is I11: in every router, operations = compared + gaps, by pod.
