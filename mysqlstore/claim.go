@@ -35,10 +35,11 @@ func (s *Store) claim(ctx context.Context, st reservation.Stamp, shop int64, id 
 		if err != nil {
 			return err
 		}
+		fresh := mark && !cur.Marked
+		cur.Marked = cur.Marked || mark
 		c := &claiming{s: s, t: t, cur: cur, ls: ls, path: "claim"}
-		if res, err = c.decide(ctx); err == nil && mark {
-			err = s.markLocked(ctx, t, cur)
-			res.Record.Marked = true
+		if res, err = c.decide(ctx); err == nil && fresh {
+			err = s.markOutcome(ctx, t, id, res.Replayed)
 		}
 		if res.Replayed && res.Record.ClaimedAt.Equal(done) {
 			res.Replayed = false // it was committed after all

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twinhold/twinhold/mysqlstore"
 	"github.com/twinhold/twinhold/reservation"
 )
 
@@ -23,6 +24,11 @@ type crashJob struct {
 	Stamp           reservation.Stamp
 	Pin             *reservation.Pin
 	Op              *reservation.MirrorOp
+	Agree           *reservation.Record
+	Cut             *reservation.Request // reserved under this ID
+	ID              reservation.ID
+	CutClaim        reservation.ID
+	Raise           *reservation.AuditRecord // to the next epoch
 }
 
 func crashChild() {
@@ -53,11 +59,24 @@ func runCrashJob(text []byte) error {
 	if err != nil {
 		return err
 	}
-	if job.Pin != nil {
-		_, err = s.(reservation.Ledger).Deduct(ctx, job.Stamp, *job.Pin)
-		return err
+	return job.run(ctx, s.(*mysqlstore.Store))
+}
+
+func (j crashJob) run(ctx context.Context, s *mysqlstore.Store) (err error) {
+	switch {
+	case j.Pin != nil:
+		_, err = s.Deduct(ctx, j.Stamp, *j.Pin)
+	case j.Agree != nil:
+		_, err = s.Agree(ctx, j.Stamp, *j.Agree)
+	case j.Cut != nil:
+		_, err = s.Cut().Reserve(ctx, j.Stamp, j.ID, *j.Cut)
+	case j.CutClaim != (reservation.ID{}):
+		_, err = s.Cut().Claim(ctx, j.Stamp, shop, j.CutClaim)
+	case j.Raise != nil:
+		_, err = s.Raise(ctx, reservation.Stamp{Epoch: j.Stamp.Epoch + 1, Stage: j.Stamp.Stage}, j.Raise)
+	default:
+		_, err = s.Mirror(ctx, j.Stamp, *j.Op)
 	}
-	_, err = s.(reservation.Mirror).Mirror(ctx, job.Stamp, *job.Op)
 	return err
 }
 
@@ -146,6 +165,104 @@ func TestMirrorKilled(t *testing.T) {
 		}
 	}
 	b.invariants()
+}
+
+// TestI5MarkedKilled: a marked reserve and a marked claim, killed with -9 at each of their steps: the outcome is there
+// with its mark or not at all, and run again both are there once.
+func TestI5MarkedKilled(t *testing.T) {
+	t.Parallel()
+	b := open(t, cutover)
+	item := int64(0)
+	for _, claim := range []bool{false, true} {
+		points := []string{"reserve.units", "reserve.record", "reserve.lines", "reserve.mark", "reserve.commit", "reserve.committed"}
+		if claim {
+			points = []string{"claim.ledger", "claim.record", "claim.lines", "claim.entries", "claim.mark", "claim.commit", "claim.committed"}
+		}
+		for n, point := range points {
+			item++
+			stockOne(t, b, item, 10)
+			b.reserve(fmt.Sprint("fills the pool", item), line(item, 1))
+			req := request(t, fmt.Sprint("k", item), time.Hour, line(item, 4))
+			job := crashJob{Point: point, ID: newID(t)}
+			if claim {
+				job.CutClaim = b.reserve(req.Key, line(item, 4)).Record.ID
+				job.ID = job.CutClaim
+			} else {
+				job.Cut = &req
+			}
+			marks := len(b.marked())
+			killedAt(t, b, job)
+			b.invariants() // the row and its note agree
+			last := n == len(points)-1
+			if got := len(b.marked()) - marks; got != 0 && !last || got != 1 && last {
+				t.Errorf("killed at %s: %d marks more", point, got)
+			}
+			job.Stamp = b.st
+			if err := job.run(t.Context(), b.Store); err != nil {
+				t.Errorf("killed at %s, again: %v", point, err)
+			}
+			rec, err := b.Get(t.Context(), shop, job.ID)
+			if err != nil || !rec.Marked || len(b.marked())-marks != 1 || (rec.State == reservation.Claimed) != claim {
+				t.Errorf("killed at %s, again: %+v, %v", point, rec, err)
+			}
+		}
+	}
+	b.invariants()
+}
+
+// TestAgreeKilled: MySQL's half of a grant, a yes and a no, killed at each step and asked again by another router.
+func TestAgreeKilled(t *testing.T) {
+	t.Parallel()
+	b := open(t, handover)
+	item := int64(0)
+	for _, c := range []struct {
+		stock  int64
+		points []string
+		want   reservation.Decision
+		state  reservation.State
+		left   int64
+	}{
+		{10, []string{"units", "record", "lines", "commit", "committed"}, reservation.Granted, reservation.Held, 6},
+		{3, []string{"record", "commit", "committed"}, reservation.RejectedShort, reservation.Rejected, 3},
+	} {
+		for _, point := range c.points {
+			item++
+			stockOne(t, b, item, c.stock)
+			rec := provisional(t, fmt.Sprint("k", item), time.Minute, line(item, 4))
+			killedAt(t, b, crashJob{Point: "agree." + point, Agree: &rec})
+			b.invariants()
+			judged(t, b.agree(rec), c.want, c.state, point != "committed")
+			b.figures(item, c.left, c.stock)
+		}
+	}
+	b.invariants()
+}
+
+// TestRaiseKilled: the fence and its record change together, or not at all.
+func TestRaiseKilled(t *testing.T) {
+	t.Parallel()
+	b := open(t, handover)
+	a := reservation.AuditRecord{Action: reservation.ActionFlip, By: "ann"}
+	for n, point := range []string{"fence", "audit", "commit", "committed"} {
+		killedAt(t, b, crashJob{Point: "raise." + point, Raise: &a})
+		next := stamp(b.st.Epoch+1, b.st.Stage)
+		want, records := b.st, n
+		if point == "committed" {
+			want, records = next, n+1
+		}
+		recs, err := b.Audit(t.Context())
+		if f := b.fence(); f.Stamp != want || err != nil || len(recs) != records {
+			t.Errorf("killed at %s: fence %+v, %d records, %v", point, f.Stamp, len(recs), err)
+		}
+		if _, err := b.Raise(t.Context(), next, &a); err != nil {
+			t.Error(err)
+		}
+		recs, err = b.Audit(t.Context())
+		if f := b.fence(); f.Stamp != next || err != nil || len(recs) != n+1 || recs[n].After != next || recs[n].Before != b.st {
+			t.Errorf("killed at %s, again: fence %+v, %+v, %v", point, f.Stamp, recs, err)
+		}
+		b.st = next
+	}
 }
 
 func stockOne(t *testing.T, b *bench, item, quantity int64) {

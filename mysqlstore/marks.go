@@ -40,12 +40,12 @@ func (s *Store) markRow(ctx context.Context, t *tx, id reservation.ID) error {
 	return s.insertMark(ctx, t, id)
 }
 
-// markLocked marks a locked row, unless it is marked.
-func (s *Store) markLocked(ctx context.Context, t *tx, cur *row) error {
-	if cur.Marked {
-		return nil
+// markOutcome marks a reservation whose row was locked and, but for a replay, has just been written as marked.
+func (s *Store) markOutcome(ctx context.Context, t *tx, id reservation.ID, replayed bool) error {
+	if replayed {
+		return s.markRow(ctx, t, id)
 	}
-	return s.markRow(ctx, t, cur.ID)
+	return s.insertMark(ctx, t, id)
 }
 
 func (s *Store) insertMark(ctx context.Context, t *tx, id reservation.ID) error {

@@ -30,9 +30,10 @@ func (s *Store) release(ctx context.Context, st reservation.Stamp, shop int64, i
 		if err != nil {
 			return err
 		}
-		if res, err = s.releaseRow(ctx, t, cur); err == nil && mark {
-			err = s.markLocked(ctx, t, cur)
-			res.Record.Marked = true
+		fresh := mark && !cur.Marked
+		cur.Marked = cur.Marked || mark
+		if res, err = s.releaseRow(ctx, t, cur); err == nil && fresh {
+			err = s.markOutcome(ctx, t, id, res.Replayed)
 		}
 		if res.Replayed && res.Record.ReleasedAt.Equal(done) {
 			res.Replayed = false // it was committed after all
