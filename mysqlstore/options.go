@@ -62,8 +62,8 @@ const (
 	// a transaction holds up a raise of the fence that long and no longer. Our own pool gives up idle ones before.
 	sessionIdle = 30 * time.Second
 	poolIdle    = 20 * time.Second
-	maxLockWait         = 3 * time.Second
-	maxPoolSize         = 100_000
+	maxLockWait = 3 * time.Second
+	maxPoolSize = 100_000
 )
 
 func (o Options) withDefaults() Options {
