@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -223,7 +224,7 @@ func TestKillOfARedisInDoubtSetsTheLatch(t *testing.T) {
 	}
 }
 
-// The kill stands in Redis whatever MySQL does, and takes as long. Prints how long, in round trips to Redis.
+// The kill stands in Redis whatever MySQL does, and takes as long. Prints how long, beside a round trip to Redis.
 func TestKillNeverWaitsForMySQL(t *testing.T) {
 	on, stack := private(t)
 	refusing := refusingAddress(t)
@@ -255,25 +256,55 @@ func TestKillNeverWaitsForMySQL(t *testing.T) {
 					}
 				})
 			}
-			began := time.Now()
-			res, err := r.Kill(t.Context(), "why", "")
-			whole := time.Since(began)
-			if err != nil {
-				t.Fatal(err)
+			var took []float64
+			var longest time.Duration
+			for range kills {
+				began := time.Now()
+				res, err := r.Kill(t.Context(), "why", "")
+				longest = max(longest, time.Since(began))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if (res.Debt != nil) != tc.knows || res.MySQL != tc.knows {
+					t.Errorf("debt %v, MySQL %v", res.Debt, res.MySQL)
+				}
+				f, err := r.redis.ReadFence(t.Context())
+				if err != nil || f.Stage != reservation.Shadow || f.Epoch != res.Epoch || !f.Killed {
+					t.Errorf("%+v, %v", f, err)
+				}
+				took = append(took, res.TookMS)
+				r.backToCutover()
 			}
-			t.Logf("MySQL %s: the kill stood after %.2f ms, %.0f round trips to Redis (one takes %.3f ms); acknowledged after %.1f ms; all told after %.0f ms",
-				tc.name, res.TookMS, res.TookMS/ms(ping), ms(ping), *res.AckedMS, ms(whole))
-			if (res.Debt != nil) != tc.knows || res.MySQL != tc.knows {
-				t.Errorf("debt %v, MySQL %v", res.Debt, res.MySQL)
-			}
-			f, err := r.redis.ReadFence(t.Context())
-			if err != nil || f.Stage != reservation.Shadow || f.Epoch != 2 || !f.Killed {
-				t.Errorf("%+v, %v", f, err)
-			}
-			if res.TookMS > 100 || whole > 1500*time.Millisecond {
-				t.Errorf("the kill stood after %.1f ms, the command took %s", res.TookMS, whole)
+			slices.Sort(took)
+			median, worst := took[len(took)/2], took[len(took)-1]
+			t.Logf("MySQL %s, %d kills: stood after %.2f ms (median), %.2f ms (worst); that is %.0f and %.0f warm PINGs of %.3f ms; the command told all after %.0f ms at most",
+				tc.name, kills, median, worst, median/ms(ping), worst/ms(ping), ms(ping), ms(longest))
+			// 200 ms is what the kill waits for MySQL once it stands: a kill that waited for it first would take as long.
+			if worst > 100 || longest > 1500*time.Millisecond {
+				t.Errorf("a kill stood after %.1f ms, a command took %s", worst, longest)
 			}
 		})
+	}
+}
+
+// kills is how often each case is measured.
+const kills = 15
+
+// backToCutover undoes a kill in Redis alone, past every gate: MySQL may be down.
+func (r *rig) backToCutover() {
+	r.t.Helper()
+	ctx := r.t.Context()
+	f, err := r.redis.ReadFence(ctx)
+	if err == nil {
+		f, err = r.redis.Rearm(ctx, f.Stamp, reservation.AuditRecord{By: "tester"})
+	}
+	for _, to := range []reservation.Stage{reservation.Handover, reservation.Cutover} {
+		if err == nil {
+			f, err = r.redis.Move(ctx, reservation.FenceMove{From: f.Stamp, To: to, Audit: reservation.AuditRecord{By: "tester"}})
+		}
+	}
+	if err != nil {
+		r.t.Fatal(err)
 	}
 }
 
