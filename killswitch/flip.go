@@ -17,7 +17,8 @@ const (
 	reseedWait = 30 * time.Minute
 	waitMargin = time.Minute // beyond the longest TTL, for the gate complete
 	awaitEvery = time.Second // between two rounds of catch-up
-	maxRounds  = 16          // of one flip: more than any walk has steps
+	debtWait   = 5 * time.Second
+	maxRounds  = 16 // of one flip: more than any walk has steps
 )
 
 // place is where a pod stands, derived from its fences.
@@ -79,7 +80,7 @@ func (c *Control) Plan(ctx context.Context, o Order) (Plan, error) {
 			return p, planRefused(&p, refusal)
 		}
 		s := c.step(ctx, f, at, stage, next, o)
-		if !first {
+		if stage == reservation.Handover && next == reservation.Cutover {
 			await(s.Gates)
 		}
 		p.Steps = append(p.Steps, s)
@@ -88,14 +89,17 @@ func (c *Control) Plan(ctx context.Context, o Order) (Plan, error) {
 	return p, nil
 }
 
-// await marks the gates that a flip waits for when it gets there.
+// await marks the gates that a flip waits for in handover.
 func await(gates []Gate) {
 	for i := range gates {
-		if gates[i].Name == GateComplete && gates[i].Verdict != Pass {
+		if passesByItself(gates[i]) && gates[i].Verdict != Pass {
 			gates[i].Awaited = true
 		}
 	}
 }
+
+// passesByItself: what is lacking comes by catch-up, or by expiry.
+func passesByItself(g Gate) bool { return g.Name == GateComplete || g.Name == GateDebt }
 
 func planRefused(p *Plan, err error) error {
 	var r *RefusedError
@@ -169,15 +173,16 @@ func (c *Control) nextStage(at place, stage, to reservation.Stage) (reservation.
 
 // step judges one move and says in words what it does.
 func (c *Control) step(ctx context.Context, f *facts, at place, from, next reservation.Stage, o Order) Step {
+	if at.leaving {
+		from = reservation.Complete
+	}
 	f.from, f.to = from, next
 	names := gatesOf(from, next)
 	if next == reservation.Handover && o.To == reservation.Cutover {
 		names = append(slices.Clone(names), GateDrill) // no use in going half-way
 	}
 	s := Step{From: from.String(), To: next.String()}
-	if at.leaving || from == reservation.Complete {
-		f.from = reservation.Complete
-		s.From = reservation.Complete.String()
+	if from == reservation.Complete {
 		s.Does = []string{"MySQL's fence to cutover, epoch + 1", "Redis is wiped and rebuilt from MySQL; routers act as cut from it meanwhile", "Redis's fence to the same"}
 	} else {
 		s.Does = []string{fmt.Sprintf("Redis's fence to %s, epoch + 1: from then on %s decides", next, decides(next)), "MySQL's fence to the same"}
@@ -376,7 +381,7 @@ func (f *flip) record(s Step, fs *facts) reservation.AuditRecord {
 // gates judges the next move, after a round of catch-up where it matters, and waits for the gate complete.
 func (f *flip) gates(ctx context.Context, at place, next reservation.Stage) (Step, *facts, error) {
 	names := gatesOf(at.stamp.Stage, next)
-	end := f.c.opt.Now().Add(f.wait())
+	end := time.Now().Add(f.wait(at.stamp.Stage))
 	told := ""
 	for {
 		if slices.Contains(names, GateDebt) {
@@ -394,7 +399,7 @@ func (f *flip) gates(ctx context.Context, at place, next reservation.Stage) (Ste
 		if len(shut) == 0 {
 			return s, fs, nil
 		}
-		if !f.worthWaiting(at, next, shut) || !f.c.opt.Now().Before(end) {
+		if slices.ContainsFunc(shut, func(g Gate) bool { return !passesByItself(g) }) || !time.Now().Before(end) {
 			return s, fs, f.shut(at, next, shut)
 		}
 		if line := "waiting: " + reasons(shut); line != told {
@@ -407,19 +412,17 @@ func (f *flip) gates(ctx context.Context, at place, next reservation.Stage) (Ste
 	}
 }
 
-// worthWaiting: from handover, all that is shut passes by itself, by catch-up or by expiry.
-func (f *flip) worthWaiting(at place, next reservation.Stage, shut []Gate) bool {
-	if at.stamp.Stage != reservation.Handover || next != reservation.Cutover {
-		return false
-	}
-	return !slices.ContainsFunc(shut, func(g Gate) bool { return g.Name != GateComplete && g.Name != GateDebt })
-}
-
-func (f *flip) wait() time.Duration {
-	if f.o.Wait != 0 {
+// wait is how long a flip waits for what passes by itself: in handover for the last hold of an older epoch to end,
+// elsewhere for what was only just too young for catch-up.
+func (f *flip) wait(from reservation.Stage) time.Duration {
+	switch {
+	case from != reservation.Handover:
+		return debtWait
+	case f.o.Wait != 0:
 		return f.o.Wait
+	default:
+		return f.c.opt.LongestTTL + waitMargin
 	}
-	return f.c.opt.LongestTTL + waitMargin
 }
 
 func (f *flip) catchUp(ctx context.Context) {

@@ -340,4 +340,3 @@ func TestKillOfAHungRedisEnds(t *testing.T) {
 		t.Errorf("it took %s", took)
 	}
 }
-
