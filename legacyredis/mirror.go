@@ -18,6 +18,11 @@ import (
 // Where MySQL decides in st's stage the operation is the truth's, else Redis's own record is: then a held one there
 // stands against a rejection, and the other way round, unless op.Adopt says that somebody was promised it.
 func (s *Store) Mirror(ctx context.Context, st reservation.Stamp, op reservation.MirrorOp) (reservation.Judgement, error) {
+	if storesSomething(op.Decision) && op.Record.State == reservation.Claimed && len(op.Changes) == 0 {
+		return reservation.Judgement{}, &reservation.InvalidError{
+			Field: "changes", Reason: "are missing: a claimed record brings those of its ledger entries",
+		}
+	}
 	c, err := s.mirrorCall(st, op)
 	if err != nil {
 		return reservation.Judgement{}, err
@@ -102,8 +107,6 @@ func checkMirrored(op reservation.MirrorOp) error {
 		return bad("record.outcome", "is none of a reserve")
 	case rec.ExpiresAt.IsZero() || rec.PurgeAt.IsZero() || rec.CreatedAt.IsZero():
 		return bad("record", "lacks its times: created, expires and purge travel with it")
-	case rec.State == reservation.Claimed && len(op.Changes) == 0:
-		return bad("changes", "are missing: a claimed record brings those of its ledger entries")
 	default:
 		return nil
 	}

@@ -92,7 +92,8 @@ func (v *restoring) ApplyFigures(ctx context.Context, figs []reservation.Figures
 	return nil
 }
 
-// Mirror is the store's Mirror, past the fence. The stage of st says whose truth counts.
+// Mirror is the store's Mirror, past the fence. The stage of st says whose truth counts. A claimed record needs no
+// changes here: the figures have them.
 func (v *restoring) Mirror(ctx context.Context, st reservation.Stamp, op reservation.MirrorOp) (reservation.Judgement, error) {
 	c, err := v.store.mirrorCall(st, op)
 	if err != nil {

@@ -66,7 +66,8 @@ end
 -- merged is the state that both stores should end in (reservation.Merge), and what this store makes of it.
 local function merged(op, cur, t)
   local truth, mirror = cur.state, op.state
-  if MYSQL_IS_TRUTH or ADOPT then truth, mirror = op.state, cur.state end
+  -- A restore adopts what is not there; a rejection that is was answered to somebody as well.
+  if MYSQL_IS_TRUTH or ADOPT and not restoring then truth, mirror = op.state, cur.state end
   local want = truth
   local either = LIVE[truth] and mirror == 'rejected' or truth == 'rejected' and LIVE[mirror]
   if not either and RANK[mirror] > RANK[truth] then want = mirror end
@@ -93,14 +94,25 @@ local function allKnown(book, list)
   return true
 end
 
--- put writes the truth's fields over what is here; a step that the truth does not know stays.
-local function put(id, op, state)
+-- put writes the operation's fields over what is here, but for those that are not its to say; a step that it does
+-- not know stays. cur is the record that is here, nil if there is none.
+local function put(id, op, cur, state)
   local key = resKey(id)
+  local expires, purge = op.expires_at, op.purge_at
+  if cur then
+    for _, own in ipairs({ 'shop', 'key', 'hash', 'lines' }) do op[own] = nil end
+    if not MYSQL_IS_TRUTH and cur.state ~= 'rejected' then -- Redis decided it, and only learns how it ended
+      for _, own in ipairs({ 'outcome', 'shortages', 'decided_by', 'epoch', 'created_at', 'expires_at', 'purge_at' }) do
+        op[own] = nil
+      end
+      expires, purge = cur.expires_at, cur.purge_at
+    end
+  end
   for field, value in pairs(op) do redis.call('HSET', key, field, value) end
   redis.call('HSET', key, 'state', state, 'by', ARGV[10])
   redis.call('HDEL', key, 'seen', 'pin_until', 'judged')
-  if state == 'expired' and not op.expired_at then redis.call('HSET', key, 'expired_at', op.expires_at) end
-  redis.call('ZADD', EXP, state == 'held' and op.expires_at or op.purge_at, id)
+  if state == 'expired' and not op.expired_at then redis.call('HSET', key, 'expired_at', expires) end
+  redis.call('ZADD', EXP, state == 'held' and expires or purge, id)
 end
 
 -- moved brings the record that is here up to what the truth says.
@@ -130,8 +142,7 @@ local function moved(id, op, cur, t)
   write(writes)
   j.state = want
   if want == cur.state then return j end
-  op.key, op.shop, op.lines, op.hash = nil, nil, nil, nil -- those are the record's own
-  put(id, op, want)
+  put(id, op, cur, want)
   j.stored = true
   return j
 end
@@ -188,7 +199,7 @@ local function landed(id, op, holder, t)
 
   if holder and op.key ~= '' then displace(holder, becomes) end
   write(writes)
-  put(id, op, op.state)
+  put(id, op, nil, op.state)
   if op.key ~= '' then redis.call('SET', indexKey(op.shop, op.key), id) end
   redis.call('ZADD', CREATED, '0', id)
   j.stored, j.state = true, op.state
