@@ -72,8 +72,16 @@ type bothAnswer[T any] struct {
 	MySQLError string `json:"mysqlError,omitempty"`
 }
 
-// stateRefund is what a claim says that was refused.
+// stateRefund is the state of a reservation whose claim was refused, as the data API says it.
 const stateRefund = "REFUND_REQUIRED"
+
+// stateWord gives a state as the data API does.
+func stateWord(s reservation.State) string {
+	if s == reservation.Refused {
+		return stateRefund
+	}
+	return upper(s)
+}
 
 func upper(s fmt.Stringer) string { return strings.ToUpper(s.String()) }
 
@@ -89,7 +97,7 @@ func instant(t time.Time) string {
 func reserveAnswer(res reservation.Result) reserveReply {
 	rec := res.Record
 	ans := reserveReply{
-		ReservationID: rec.ID.String(), Outcome: upper(rec.Outcome), State: upper(rec.State), ExpiresAt: instant(rec.ExpiresAt),
+		ReservationID: rec.ID.String(), Outcome: upper(rec.Outcome), State: stateWord(rec.State), ExpiresAt: instant(rec.ExpiresAt),
 		DecidedBy: rec.DecidedBy.String(), Epoch: strconv.FormatUint(rec.Epoch, 10), Replayed: res.Replayed,
 	}
 	for _, s := range rec.Shortages {
@@ -99,15 +107,12 @@ func reserveAnswer(res reservation.Result) reserveReply {
 }
 
 func claimAnswerOf(res reservation.ClaimResult) claimAnswer {
-	if res.Record.State == reservation.Refused {
-		return claimAnswer{State: stateRefund, Late: res.Late}
-	}
-	return claimAnswer{State: upper(res.Record.State), Late: res.Late}
+	return claimAnswer{State: stateWord(res.Record.State), Late: res.Late}
 }
 
 func recordAnswerOf(rec reservation.Record) recordAnswer {
 	ans := recordAnswer{
-		ReservationID: rec.ID.String(), State: upper(rec.State), ExpiresAt: instant(rec.ExpiresAt),
+		ReservationID: rec.ID.String(), State: stateWord(rec.State), ExpiresAt: instant(rec.ExpiresAt),
 		DecidedBy: rec.DecidedBy.String(), Epoch: strconv.FormatUint(rec.Epoch, 10), Lines: []lineAnswer{}, History: map[string]string{},
 	}
 	for _, l := range rec.Lines {
@@ -123,15 +128,18 @@ func recordAnswerOf(rec reservation.Record) recordAnswer {
 	return ans
 }
 
-// availabilityAnswerOf shows a store's figures of a pod whose source of truth is truth.
+// availabilityAnswerOf shows figures of a pod whose source of truth is truth.
 func availabilityAnswerOf(av reservation.Availability, truth reservation.Truth) availabilityAnswer {
 	return availabilityAnswer{decimal(av.Available), decimal(av.Held), decimal(av.OnHand), truth.String()}
 }
 
+// stepRefund is the step of a history in which a claim was refused.
+const stepRefund = "refund_required"
+
 // ended names what ClaimedAt is the time of.
 func ended(rec reservation.Record) string {
 	if rec.State == reservation.Refused {
-		return "refused"
+		return stepRefund
 	}
 	return "claimed"
 }
@@ -195,7 +203,7 @@ func (r recordAnswer) text(w io.Writer) error {
 			return err
 		}
 	}
-	for _, step := range []string{"created", "pinned", "released", "expired", "claimed", "refused"} {
+	for _, step := range []string{"created", "pinned", "released", "expired", "claimed", stepRefund} {
 		if at := r.History[step]; at != "" {
 			if err := writef(w, "  %-8s %s\n", step, at); err != nil {
 				return err

@@ -10,7 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/twinhold/twinhold/config"
 	"github.com/twinhold/twinhold/internal/podset"
+	"github.com/twinhold/twinhold/internal/server"
 	"github.com/twinhold/twinhold/reservation"
 	"github.com/twinhold/twinhold/router"
 )
@@ -18,19 +20,49 @@ import (
 // callTimeout bounds what a person waits for one answer.
 const callTimeout = 10 * time.Second
 
-// onPod opens the pod of a shop, as a router would, and calls f. What f started is carried through before it returns.
-func (a *app) onPod(ctx context.Context, shop int64, f func(context.Context, *podset.Pod) error) (err error) {
+// podOf reads the configuration and finds the pod of a shop.
+func (a *app) podOf(shop int64) (*config.Config, *config.Pod, error) {
 	cfg, err := a.loadConfig()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := (reservation.Bucket{Shop: shop, Item: 1, Group: 1}).Validate(); err != nil {
-		return &exitError{code: exitFailed, err: err, hint: "name the shop: --shop N"}
+		return nil, nil, &exitError{code: exitFailed, err: err, hint: "name the shop: --shop N"}
 	}
 	pc, ok := cfg.PodOf(shop)
 	if !ok {
-		return &exitError{code: exitFailed, err: fmt.Errorf("shop %d belongs to no pod", shop), hint: "add it to a pod's shops in " + a.configPath}
+		return nil, nil, &exitError{code: exitFailed, err: fmt.Errorf("shop %d belongs to no pod", shop), hint: "add it to a pod's shops in " + a.configPath}
 	}
+	return cfg, pc, nil
+}
+
+// through carries a person's operation out: through the data API of the router that serves the shop, and through the
+// stores, as a router would, while none runs.
+func (a *app) through(ctx context.Context, shop int64, f func(context.Context, server.Router) error) error {
+	cfg, pc, err := a.podOf(shop)
+	if err != nil {
+		return err
+	}
+	if api := a.findRouter(ctx, cfg, pc); api != nil {
+		defer api.close()
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		return hinted(f(call, api))
+	}
+	return a.onStores(ctx, cfg, pc, func(ctx context.Context, set *podset.Set) error { return f(ctx, set.Router) })
+}
+
+// onPod opens the pod of a shop, as a router would, and calls f: for what the data API does not offer.
+func (a *app) onPod(ctx context.Context, shop int64, f func(context.Context, *podset.Pod) error) error {
+	cfg, pc, err := a.podOf(shop)
+	if err != nil {
+		return err
+	}
+	return a.onStores(ctx, cfg, pc, func(ctx context.Context, set *podset.Set) error { return f(ctx, set.Pods[0]) })
+}
+
+// onStores opens one pod, as a router would, and calls f. What f started is carried through before it returns.
+func (a *app) onStores(ctx context.Context, cfg *config.Config, pc *config.Pod, f func(context.Context, *podset.Set) error) (err error) {
 	set, err := podset.Open(ctx, cfg, podset.Options{Only: pc.ID})
 	if err != nil {
 		return &exitError{code: exitFailed, err: err, hint: openHint(err, a.configPath)}
@@ -49,7 +81,7 @@ func (a *app) onPod(ctx context.Context, shop int64, f func(context.Context, *po
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	a.sweepFirst(call, set.Pods[0])
-	return hinted(f(call, set.Pods[0]))
+	return hinted(f(call, set))
 }
 
 // sweepFirst ends the holds that are due, as a router does all the time: while none runs, the command is the router.
@@ -88,14 +120,10 @@ func hinted(err error) error {
 }
 
 func hintFor(err error) string {
-	var (
-		bucket *reservation.UnknownBucketError
-		short  *reservation.ShortError
-	)
 	switch {
-	case errors.As(err, &bucket):
+	case isUnknownBucket(err):
 		return "stock it with: twinhold stock set, or stock import FILE; nothing was changed"
-	case errors.As(err, &short):
+	case isShort(err):
 		return "look at it with: twinhold stock get (--force goes below what is promised); nothing was changed"
 	}
 	hints := map[reservation.Code]string{
@@ -106,7 +134,7 @@ func hintFor(err error) string {
 		reservation.CodeUnavailable:        "run the same command again, with the same key or id; twinhold doctor says how the stores are",
 		reservation.CodeInternal:           "run: twinhold doctor",
 	}
-	return hints[reservation.CodeOf(err)]
+	return hints[codeOf(err)]
 }
 
 // asFlags names the flag that a person wrote in place of the field of a request.
@@ -186,8 +214,8 @@ func (a *app) reserve(ctx context.Context, f reserveFlags) error {
 		}
 		lines = append(lines, l)
 	}
-	return a.onPod(ctx, f.shop, func(ctx context.Context, p *podset.Pod) error {
-		res, err := p.Router.Reserve(ctx, f.shop, f.key, lines, f.ttl)
+	return a.through(ctx, f.shop, func(ctx context.Context, r server.Router) error {
+		res, err := r.Reserve(ctx, f.shop, f.key, lines, f.ttl)
 		if err != nil {
 			return err
 		}
@@ -202,7 +230,7 @@ func (a *app) reserve(ctx context.Context, f reserveFlags) error {
 }
 
 // idCmd makes a command that takes a shop and a reservation's id.
-func (a *app) idCmd(use, short, long string, do func(ctx context.Context, p *podset.Pod, shop int64, id reservation.ID) error) *cobra.Command {
+func (a *app) idCmd(use, short, long string, do func(ctx context.Context, shop int64, id reservation.ID) error) *cobra.Command {
 	var shop int64
 	cmd := &cobra.Command{
 		Use:     use + " --shop S ID",
@@ -215,7 +243,7 @@ func (a *app) idCmd(use, short, long string, do func(ctx context.Context, p *pod
 			if err != nil {
 				return hinted(err)
 			}
-			return a.onPod(cmd.Context(), shop, func(ctx context.Context, p *podset.Pod) error { return do(ctx, p, shop, id) })
+			return do(cmd.Context(), shop, id)
 		},
 	}
 	cmd.Flags().Int64Var(&shop, "shop", 0, "the shop's id")
@@ -225,59 +253,69 @@ func (a *app) idCmd(use, short, long string, do func(ctx context.Context, p *pod
 func newClaimCmd(a *app) *cobra.Command {
 	return a.idCmd("claim", "Make a hold's deduction permanent, after its payment",
 		"Exit 0: claimed. Exit 2: refund_required, the stock is gone. Exit 1: an error; run it again.",
-		func(ctx context.Context, p *podset.Pod, shop int64, id reservation.ID) error {
-			res, err := p.Router.Claim(ctx, shop, id)
-			if err != nil {
-				return err
-			}
-			ans := claimAnswerOf(res)
-			if err := a.show(ans); err != nil {
-				return err
-			}
-			if ans.State == stateRefund {
-				return &exitError{code: exitRefused, err: errors.New("refund required: its stock is gone"), hint: "refund the payment; the reservation has ended"}
-			}
-			return nil
+		func(ctx context.Context, shop int64, id reservation.ID) error {
+			return a.through(ctx, shop, func(ctx context.Context, r server.Router) error {
+				res, err := r.Claim(ctx, shop, id)
+				if err != nil {
+					return err
+				}
+				ans := claimAnswerOf(res)
+				if err := a.show(ans); err != nil {
+					return err
+				}
+				if ans.State == stateRefund {
+					return &exitError{code: exitRefused, err: errors.New("refund required: its stock is gone"), hint: "refund the payment; the reservation has ended"}
+				}
+				return nil
+			})
 		})
 }
 
 func newReleaseCmd(a *app) *cobra.Command {
 	return a.idCmd("release", "Give a hold up", "Exit 0: released, now or before. Exit 1: an error.",
-		func(ctx context.Context, p *podset.Pod, shop int64, id reservation.ID) error {
-			res, err := p.Router.Release(ctx, shop, id)
-			if err != nil {
-				return err
-			}
-			return a.show(releaseAnswer{ReservationID: res.Record.ID.String(), State: upper(res.Record.State), Replayed: res.Replayed})
+		func(ctx context.Context, shop int64, id reservation.ID) error {
+			return a.through(ctx, shop, func(ctx context.Context, r server.Router) error {
+				res, err := r.Release(ctx, shop, id)
+				if err != nil {
+					return err
+				}
+				return a.show(releaseAnswer{ReservationID: res.Record.ID.String(), State: stateWord(res.Record.State), Replayed: res.Replayed})
+			})
 		})
 }
 
 func newGetCmd(a *app) *cobra.Command {
 	var both bool
 	cmd := a.idCmd("get", "Show a reservation, as the source of truth has it", "With --both it shows both stores side by side.",
-		func(ctx context.Context, p *podset.Pod, shop int64, id reservation.ID) error {
-			if !both {
-				rec, err := p.Redis.Get(ctx, shop, id)
+		func(ctx context.Context, shop int64, id reservation.ID) error {
+			if both {
+				return a.onPod(ctx, shop, func(ctx context.Context, p *podset.Pod) error { return a.getBoth(ctx, p, shop, id) })
+			}
+			return a.through(ctx, shop, func(ctx context.Context, r server.Router) error {
+				rec, err := r.Get(ctx, shop, id)
 				if err != nil {
 					return err
 				}
 				return a.show(recordAnswerOf(rec))
-			}
-			ans := bothAnswer[*recordAnswer]{}
-			var err error
-			if ans.Redis, ans.RedisError, err = readSide(ctx, p.Redis.Get, shop, id); err != nil {
-				return err
-			}
-			if ans.MySQL, ans.MySQLError, err = readSide(ctx, p.MySQL.Get, shop, id); err != nil {
-				return err
-			}
-			if ans.Redis == nil && ans.MySQL == nil {
-				return reservation.ErrNotFound
-			}
-			return a.show(ans)
+			})
 		})
 	cmd.Flags().BoolVar(&both, "both", false, "show both stores side by side")
 	return cmd
+}
+
+func (a *app) getBoth(ctx context.Context, p *podset.Pod, shop int64, id reservation.ID) error {
+	ans := bothAnswer[*recordAnswer]{}
+	var err error
+	if ans.Redis, ans.RedisError, err = readSide(ctx, p.Redis.Get, shop, id); err != nil {
+		return err
+	}
+	if ans.MySQL, ans.MySQLError, err = readSide(ctx, p.MySQL.Get, shop, id); err != nil {
+		return err
+	}
+	if ans.Redis == nil && ans.MySQL == nil {
+		return reservation.ErrNotFound
+	}
+	return a.show(ans)
 }
 
 // readSide reads one store's record; that it is not there, or that the store does not answer, is part of the picture.

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,7 +27,9 @@ func newServeCmd(a *app) *cobra.Command {
 		Use:   "serve",
 		Short: "Run a router: the data API and the admin listener",
 		Long: "Serves every pod of the configuration until it is told to stop (SIGTERM or Ctrl-C). Then it takes no new calls,\n" +
-			"answers those that it took, gives the mirrors what they lack, and exits 0. A second signal ends it at once.",
+			"answers those that it took, gives the mirrors what they lack, and exits 0. A second signal ends it at once.\n" +
+			"SIGHUP reads the configuration again: new pods, tuning, tokens and certificates are taken, a stage never is, and\n" +
+			"what waits for a restart is logged. A file with a mistake changes nothing.",
 		Example: "  twinhold serve --config twinhold.yaml",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context()) },
@@ -40,6 +45,9 @@ func (a *app) serve(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	hup := make(chan os.Signal, 1) // from the start: by default it would end the process
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
 	log := slog.New(slog.NewTextHandler(a.err, nil))
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -57,7 +65,9 @@ func (a *app) serve(ctx context.Context) (err error) {
 	}
 	set.Router.Start()
 	log.Info("serving", "data", srv.DataAddr(), "admin", srv.AdminAddr(), "pods", len(set.Pods))
-	return a.untilStopped(ctx, srv, set, log)
+	reloads, stop := context.WithCancel(ctx)
+	reloaded := a.reloading(reloads, hup, cfg, srv, set, log)
+	return a.untilStopped(ctx, srv, set, log, func() { stop(); reloaded() })
 }
 
 // adminTokens reads the tokens file, if the configuration names one.
@@ -73,15 +83,19 @@ func (a *app) adminTokens(cfg *config.Config) (server.Tokens, error) {
 }
 
 func serverOptions(cfg *config.Config, set *podset.Set, tokens server.Tokens, log *slog.Logger, reg *prometheus.Registry) server.Options {
-	o := server.Options{
+	return server.Options{
 		Router: set.Router, DataListen: cfg.Data.Listen, AdminListen: cfg.Admin.Listen, Tokens: tokens,
 		DataTLS: cfg.Data.TLS, AdminTLS: cfg.Admin.TLS, MaxInFlight: cfg.Data.MaxInFlight,
-		Logger: log, Registerer: reg, Gatherer: reg,
+		Logger: log, Registerer: reg, Gatherer: reg, Pods: serverPods(set),
 	}
+}
+
+func serverPods(set *podset.Set) []server.Pod {
+	var pods []server.Pod
 	for _, p := range set.Pods {
-		o.Pods = append(o.Pods, serverPod(p))
+		pods = append(pods, serverPod(p))
 	}
-	return o
+	return pods
 }
 
 // serverPod is a pod as the two listeners show it.
@@ -106,12 +120,13 @@ func serveHint(err error) string {
 }
 
 // untilStopped waits for the signal, and then carries what was taken to its end.
-func (a *app) untilStopped(ctx context.Context, srv *server.Server, set *podset.Set, log *slog.Logger) error {
+func (a *app) untilStopped(ctx context.Context, srv *server.Server, set *podset.Set, log *slog.Logger, endReloads func()) error {
 	var broken error
 	select {
 	case <-ctx.Done():
 	case broken = <-srv.Failed():
 	}
+	endReloads()
 	log.Info("stopping: no new calls, those that were taken are answered")
 	answering, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer cancel()

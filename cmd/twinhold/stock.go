@@ -17,6 +17,7 @@ import (
 
 	"github.com/twinhold/twinhold/internal/loadgen"
 	"github.com/twinhold/twinhold/internal/podset"
+	"github.com/twinhold/twinhold/internal/server"
 	"github.com/twinhold/twinhold/reservation"
 )
 
@@ -43,7 +44,14 @@ func newStockGetCmd(a *app) *cobra.Command {
 		Example: "  twinhold stock get --shop 1 --item 1001 --group 1 --both",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.onBucket(cmd.Context(), b, func(ctx context.Context, p *podset.Pod) error { return a.stockGet(ctx, p, b, both) })
+			if both {
+				return a.onBucket(b, func() error {
+					return a.onPod(cmd.Context(), b.Shop, func(ctx context.Context, p *podset.Pod) error { return a.stockGetBoth(ctx, p, b) })
+				})
+			}
+			return a.onBucket(b, func() error {
+				return a.through(cmd.Context(), b.Shop, func(ctx context.Context, r server.Router) error { return a.stockGet(ctx, r, b) })
+			})
 		},
 	}
 	bucketFlags(cmd, &b)
@@ -51,22 +59,23 @@ func newStockGetCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) onBucket(ctx context.Context, b reservation.Bucket, f func(context.Context, *podset.Pod) error) error {
+func (a *app) onBucket(b reservation.Bucket, f func() error) error {
 	if err := b.Validate(); err != nil {
 		return &exitError{code: exitFailed, err: err, hint: "name the bucket: --shop S --item I --group G"}
 	}
-	return a.onPod(ctx, b.Shop, f)
+	return f()
 }
 
-func (a *app) stockGet(ctx context.Context, p *podset.Pod, b reservation.Bucket, both bool) error {
-	truth := p.Router.Stamp().Stage.Truth()
-	if !both {
-		av, err := p.Redis.Availability(ctx, b)
-		if err != nil {
-			return err
-		}
-		return a.show(availabilityAnswerOf(av, truth))
+func (a *app) stockGet(ctx context.Context, r server.Router, b reservation.Bucket) error {
+	av, err := r.Availability(ctx, b)
+	if err != nil {
+		return err
 	}
+	return a.show(availabilityAnswerOf(av, av.Truth))
+}
+
+func (a *app) stockGetBoth(ctx context.Context, p *podset.Pod, b reservation.Bucket) error {
+	truth := p.Router.Stamp().Stage.Truth()
 	ans := bothAnswer[*availabilityAnswer]{}
 	read := func(get func(context.Context, reservation.Bucket) (reservation.Availability, error)) (*availabilityAnswer, string) {
 		av, err := get(ctx, b)
@@ -94,7 +103,9 @@ func newStockAdjustCmd(a *app) *cobra.Command {
 		Example: "  twinhold stock adjust --shop 1 --item 1001 --group 1 --delta -3 --id writeoff-2026-01-31",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.onBucket(cmd.Context(), adj.Bucket, func(ctx context.Context, p *podset.Pod) error { return a.adjust(ctx, p, adj) })
+			return a.onBucket(adj.Bucket, func() error {
+				return a.through(cmd.Context(), adj.Bucket.Shop, func(ctx context.Context, r server.Router) error { return a.adjust(ctx, r, adj) })
+			})
 		},
 	}
 	bucketFlags(cmd, &adj.Bucket)
@@ -104,8 +115,8 @@ func newStockAdjustCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) adjust(ctx context.Context, p *podset.Pod, adj reservation.Adjustment) error {
-	res, err := p.Router.Adjust(ctx, adj)
+func (a *app) adjust(ctx context.Context, r server.Router, adj reservation.Adjustment) error {
+	res, err := r.Adjust(ctx, adj)
 	switch {
 	case errors.Is(err, reservation.ErrKeyConflict):
 		return &exitError{code: exitFailed, err: fmt.Errorf("--id %q was used with another delta or another bucket", adj.ID), hint: "use a new id for a new adjustment; nothing was changed"}
@@ -114,7 +125,7 @@ func (a *app) adjust(ctx context.Context, p *podset.Pod, adj reservation.Adjustm
 	case res.Replayed:
 		a.warn("this id was carried out before: nothing was changed now")
 	}
-	return a.stockGet(ctx, p, adj.Bucket, false)
+	return a.stockGet(ctx, r, adj.Bucket)
 }
 
 func newStockSetCmd(a *app) *cobra.Command {
@@ -134,7 +145,7 @@ func newStockSetCmd(a *app) *cobra.Command {
 			if err := (reservation.Stocking{Bucket: b, Quantity: quantity}).Validate(); err != nil {
 				return &exitError{code: exitFailed, err: err, hint: "name the bucket and what was counted"}
 			}
-			return a.onBucket(cmd.Context(), b, func(ctx context.Context, p *podset.Pod) error { return a.stockSet(ctx, p, b, quantity) })
+			return a.onBucket(b, func() error { return a.stockSet(cmd.Context(), b, quantity) })
 		},
 	}
 	bucketFlags(cmd, &b)
@@ -142,24 +153,56 @@ func newStockSetCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) stockSet(ctx context.Context, p *podset.Pod, b reservation.Bucket, quantity int64) error {
-	created, _, err := p.Stock(ctx, []reservation.Stocking{{Bucket: b, Quantity: quantity}})
-	if err != nil {
+// stockSet adjusts a bucket to what was counted, or creates it, which the data API does not do.
+func (a *app) stockSet(ctx context.Context, b reservation.Bucket, quantity int64) error {
+	take := func() error {
+		return a.through(ctx, b.Shop, func(ctx context.Context, r server.Router) error { return a.stockTake(ctx, r, b, quantity) })
+	}
+	err := take()
+	if !isUnknownBucket(err) {
 		return err
 	}
-	if len(created) == 0 {
-		now, err := p.MySQL.Availability(ctx, b)
+	created := false
+	err = a.onPod(ctx, b.Shop, func(ctx context.Context, p *podset.Pod) error {
+		made, _, err := p.Stock(ctx, []reservation.Stocking{{Bucket: b, Quantity: quantity}})
+		if created = len(made) > 0; !created || err != nil {
+			return err
+		}
+		av, err := p.MySQL.Availability(ctx, b)
 		if err != nil {
 			return err
 		}
-		if delta := quantity - now.OnHand; delta != 0 {
-			adj := reservation.Adjustment{ID: "stock-take:" + uuid.NewString(), Bucket: b, Delta: delta}
-			if _, err := p.Router.Adjust(ctx, adj); err != nil {
-				return err
-			}
-		}
+		return a.show(availabilityAnswerOf(av, p.Router.Stamp().Stage.Truth()))
+	})
+	if err != nil || created {
+		return err
 	}
-	return a.stockGet(ctx, p, b, false)
+	return take() // somebody else was first, or had been interrupted
+}
+
+// takeRounds bounds how often a stock-take is put right: each round but the first is one that claims got in between.
+const takeRounds = 5
+
+// stockTake adjusts by the difference to what the truth shows, and then to what the ledger says: claims that are under
+// way are in the one before they are in the other.
+func (a *app) stockTake(ctx context.Context, r server.Router, b reservation.Bucket, quantity int64) error {
+	now, err := r.Availability(ctx, b)
+	if err != nil {
+		return err
+	}
+	onHand := now.OnHand
+	for range takeRounds {
+		if onHand == quantity {
+			break
+		}
+		adj := reservation.Adjustment{ID: "stock-take:" + uuid.NewString(), Bucket: b, Delta: quantity - onHand}
+		res, err := r.Adjust(ctx, adj)
+		if err != nil {
+			return err
+		}
+		onHand = res.Figures.OnHand
+	}
+	return a.stockGet(ctx, r, b)
 }
 
 func newStockImportCmd(a *app) *cobra.Command {

@@ -81,6 +81,23 @@ func recordAnswer(rec reservation.Record) *twinholdv1.GetReservationResponse {
 	return ans
 }
 
+// historyAnswer gives the time of each step that was taken.
+func historyAnswer(rec reservation.Record) map[string]*timestamppb.Timestamp {
+	ended := "claimed"
+	if rec.State == reservation.Refused {
+		ended = "refund_required"
+	}
+	steps := map[string]*timestamppb.Timestamp{}
+	for step, at := range map[string]time.Time{
+		"created": rec.CreatedAt, "pinned": rec.PinnedAt, "released": rec.ReleasedAt, "expired": rec.ExpiredAt, ended: rec.ClaimedAt,
+	} {
+		if !at.IsZero() {
+			steps[step] = timestamppb.New(at)
+		}
+	}
+	return steps
+}
+
 func instant(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil

@@ -19,8 +19,36 @@ func (h *handlers) fail(ctx context.Context, op string, err error) error {
 		h.log.DebugContext(ctx, "a call is unavailable", "op", op, "err", err)
 		return connect.NewError(code, errors.New(unavailable(err)))
 	default:
-		return connect.NewError(code, err)
+		return reasoned(connect.NewError(code, err), err)
 	}
+}
+
+// The headers that tell a program what the message tells a person.
+const (
+	// HeaderField names the field of an invalid_argument.
+	HeaderField = "Twinhold-Field"
+	// HeaderReason is ReasonBucket or ReasonShort, where a code stands for more than one thing.
+	HeaderReason = "Twinhold-Reason"
+
+	ReasonBucket = "unknown_bucket"
+	ReasonShort  = "short"
+)
+
+func reasoned(to *connect.Error, err error) error {
+	var (
+		inv    *reservation.InvalidError
+		bucket *reservation.UnknownBucketError
+		short  *reservation.ShortError
+	)
+	switch {
+	case errors.As(err, &inv):
+		to.Meta().Set(HeaderField, inv.Field)
+	case errors.As(err, &bucket):
+		to.Meta().Set(HeaderReason, ReasonBucket)
+	case errors.As(err, &short):
+		to.Meta().Set(HeaderReason, ReasonShort)
+	}
+	return to
 }
 
 // codeOf maps an error to its Connect code. A call whose time was over has no known outcome: unavailable.

@@ -82,7 +82,11 @@ func (h *handlers) GetReservation(ctx context.Context, req *connect.Request[twin
 	if err != nil {
 		return nil, h.fail(ctx, "get", err)
 	}
-	return connect.NewResponse(recordAnswer(rec)), nil
+	ans := recordAnswer(rec)
+	if req.Msg.GetWithHistory() {
+		ans.History = historyAnswer(rec)
+	}
+	return connect.NewResponse(ans), nil
 }
 
 // AdjustStock receives stock or writes it off.

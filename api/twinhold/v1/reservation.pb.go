@@ -683,6 +683,8 @@ type GetReservationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ShopId        int64                  `protobuf:"varint,1,opt,name=shop_id,json=shopId,proto3" json:"shop_id,omitempty"`
 	ReservationId string                 `protobuf:"bytes,2,opt,name=reservation_id,json=reservationId,proto3" json:"reservation_id,omitempty"`
+	// Send history too.
+	WithHistory   bool `protobuf:"varint,3,opt,name=with_history,json=withHistory,proto3" json:"with_history,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -731,6 +733,13 @@ func (x *GetReservationRequest) GetReservationId() string {
 	return ""
 }
 
+func (x *GetReservationRequest) GetWithHistory() bool {
+	if x != nil {
+		return x.WithHistory
+	}
+	return false
+}
+
 type GetReservationResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ReservationId string                 `protobuf:"bytes,1,opt,name=reservation_id,json=reservationId,proto3" json:"reservation_id,omitempty"`
@@ -741,7 +750,9 @@ type GetReservationResponse struct {
 	// The pod's epoch in which it was decided.
 	Epoch uint64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Sorted by item, then group; those of one item and group summed.
-	Lines         []*Line `protobuf:"bytes,6,rep,name=lines,proto3" json:"lines,omitempty"`
+	Lines []*Line `protobuf:"bytes,6,rep,name=lines,proto3" json:"lines,omitempty"`
+	// When it was created, pinned, released, expired, claimed or refund_required: the steps that were taken.
+	History       map[string]*timestamppb.Timestamp `protobuf:"bytes,7,rep,name=history,proto3" json:"history,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -814,6 +825,13 @@ func (x *GetReservationResponse) GetEpoch() uint64 {
 func (x *GetReservationResponse) GetLines() []*Line {
 	if x != nil {
 		return x.Lines
+	}
+	return nil
+}
+
+func (x *GetReservationResponse) GetHistory() map[string]*timestamppb.Timestamp {
+	if x != nil {
+		return x.History
 	}
 	return nil
 }
@@ -1141,10 +1159,11 @@ const file_twinhold_v1_reservation_proto_rawDesc = "" +
 	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\x12(\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x12.twinhold.v1.StateR\x05state\x12\x1f\n" +
 	"\breplayed\x18\x03 \x01(\bH\x00R\breplayed\x88\x01\x01B\v\n" +
-	"\t_replayed\"W\n" +
+	"\t_replayed\"z\n" +
 	"\x15GetReservationRequest\x12\x17\n" +
 	"\ashop_id\x18\x01 \x01(\x03R\x06shopId\x12%\n" +
-	"\x0ereservation_id\x18\x02 \x01(\tR\rreservationId\"\x82\x02\n" +
+	"\x0ereservation_id\x18\x02 \x01(\tR\rreservationId\x12!\n" +
+	"\fwith_history\x18\x03 \x01(\bR\vwithHistory\"\xa6\x03\n" +
 	"\x16GetReservationResponse\x12%\n" +
 	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\x12(\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x12.twinhold.v1.StateR\x05state\x129\n" +
@@ -1153,7 +1172,11 @@ const file_twinhold_v1_reservation_proto_rawDesc = "" +
 	"\n" +
 	"decided_by\x18\x04 \x01(\tR\tdecidedBy\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12'\n" +
-	"\x05lines\x18\x06 \x03(\v2\x11.twinhold.v1.LineR\x05lines\"\xb2\x01\n" +
+	"\x05lines\x18\x06 \x03(\v2\x11.twinhold.v1.LineR\x05lines\x12J\n" +
+	"\ahistory\x18\a \x03(\v20.twinhold.v1.GetReservationResponse.HistoryEntryR\ahistory\x1aV\n" +
+	"\fHistoryEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x120\n" +
+	"\x05value\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05value:\x028\x01\"\xb2\x01\n" +
 	"\x12AdjustStockRequest\x12\x17\n" +
 	"\ashop_id\x18\x01 \x01(\x03R\x06shopId\x12\x17\n" +
 	"\aitem_id\x18\x02 \x01(\x03R\x06itemId\x12\x19\n" +
@@ -1212,7 +1235,7 @@ func file_twinhold_v1_reservation_proto_rawDescGZIP() []byte {
 }
 
 var file_twinhold_v1_reservation_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_twinhold_v1_reservation_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_twinhold_v1_reservation_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_twinhold_v1_reservation_proto_goTypes = []any{
 	(State)(0),                      // 0: twinhold.v1.State
 	(ReserveResponse_Outcome)(0),    // 1: twinhold.v1.ReserveResponse.Outcome
@@ -1230,38 +1253,41 @@ var file_twinhold_v1_reservation_proto_goTypes = []any{
 	(*AdjustStockResponse)(nil),     // 13: twinhold.v1.AdjustStockResponse
 	(*GetAvailabilityRequest)(nil),  // 14: twinhold.v1.GetAvailabilityRequest
 	(*GetAvailabilityResponse)(nil), // 15: twinhold.v1.GetAvailabilityResponse
-	(*durationpb.Duration)(nil),     // 16: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),   // 17: google.protobuf.Timestamp
+	nil,                             // 16: twinhold.v1.GetReservationResponse.HistoryEntry
+	(*durationpb.Duration)(nil),     // 17: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),   // 18: google.protobuf.Timestamp
 }
 var file_twinhold_v1_reservation_proto_depIdxs = []int32{
 	2,  // 0: twinhold.v1.ReserveRequest.lines:type_name -> twinhold.v1.Line
-	16, // 1: twinhold.v1.ReserveRequest.ttl:type_name -> google.protobuf.Duration
+	17, // 1: twinhold.v1.ReserveRequest.ttl:type_name -> google.protobuf.Duration
 	1,  // 2: twinhold.v1.ReserveResponse.outcome:type_name -> twinhold.v1.ReserveResponse.Outcome
 	0,  // 3: twinhold.v1.ReserveResponse.state:type_name -> twinhold.v1.State
-	17, // 4: twinhold.v1.ReserveResponse.expires_at:type_name -> google.protobuf.Timestamp
+	18, // 4: twinhold.v1.ReserveResponse.expires_at:type_name -> google.protobuf.Timestamp
 	5,  // 5: twinhold.v1.ReserveResponse.shortages:type_name -> twinhold.v1.Shortage
 	0,  // 6: twinhold.v1.ClaimResponse.state:type_name -> twinhold.v1.State
 	0,  // 7: twinhold.v1.ReleaseResponse.state:type_name -> twinhold.v1.State
 	0,  // 8: twinhold.v1.GetReservationResponse.state:type_name -> twinhold.v1.State
-	17, // 9: twinhold.v1.GetReservationResponse.expires_at:type_name -> google.protobuf.Timestamp
+	18, // 9: twinhold.v1.GetReservationResponse.expires_at:type_name -> google.protobuf.Timestamp
 	2,  // 10: twinhold.v1.GetReservationResponse.lines:type_name -> twinhold.v1.Line
-	3,  // 11: twinhold.v1.ReservationService.Reserve:input_type -> twinhold.v1.ReserveRequest
-	6,  // 12: twinhold.v1.ReservationService.Claim:input_type -> twinhold.v1.ClaimRequest
-	8,  // 13: twinhold.v1.ReservationService.Release:input_type -> twinhold.v1.ReleaseRequest
-	10, // 14: twinhold.v1.ReservationService.GetReservation:input_type -> twinhold.v1.GetReservationRequest
-	12, // 15: twinhold.v1.ReservationService.AdjustStock:input_type -> twinhold.v1.AdjustStockRequest
-	14, // 16: twinhold.v1.ReservationService.GetAvailability:input_type -> twinhold.v1.GetAvailabilityRequest
-	4,  // 17: twinhold.v1.ReservationService.Reserve:output_type -> twinhold.v1.ReserveResponse
-	7,  // 18: twinhold.v1.ReservationService.Claim:output_type -> twinhold.v1.ClaimResponse
-	9,  // 19: twinhold.v1.ReservationService.Release:output_type -> twinhold.v1.ReleaseResponse
-	11, // 20: twinhold.v1.ReservationService.GetReservation:output_type -> twinhold.v1.GetReservationResponse
-	13, // 21: twinhold.v1.ReservationService.AdjustStock:output_type -> twinhold.v1.AdjustStockResponse
-	15, // 22: twinhold.v1.ReservationService.GetAvailability:output_type -> twinhold.v1.GetAvailabilityResponse
-	17, // [17:23] is the sub-list for method output_type
-	11, // [11:17] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	16, // 11: twinhold.v1.GetReservationResponse.history:type_name -> twinhold.v1.GetReservationResponse.HistoryEntry
+	18, // 12: twinhold.v1.GetReservationResponse.HistoryEntry.value:type_name -> google.protobuf.Timestamp
+	3,  // 13: twinhold.v1.ReservationService.Reserve:input_type -> twinhold.v1.ReserveRequest
+	6,  // 14: twinhold.v1.ReservationService.Claim:input_type -> twinhold.v1.ClaimRequest
+	8,  // 15: twinhold.v1.ReservationService.Release:input_type -> twinhold.v1.ReleaseRequest
+	10, // 16: twinhold.v1.ReservationService.GetReservation:input_type -> twinhold.v1.GetReservationRequest
+	12, // 17: twinhold.v1.ReservationService.AdjustStock:input_type -> twinhold.v1.AdjustStockRequest
+	14, // 18: twinhold.v1.ReservationService.GetAvailability:input_type -> twinhold.v1.GetAvailabilityRequest
+	4,  // 19: twinhold.v1.ReservationService.Reserve:output_type -> twinhold.v1.ReserveResponse
+	7,  // 20: twinhold.v1.ReservationService.Claim:output_type -> twinhold.v1.ClaimResponse
+	9,  // 21: twinhold.v1.ReservationService.Release:output_type -> twinhold.v1.ReleaseResponse
+	11, // 22: twinhold.v1.ReservationService.GetReservation:output_type -> twinhold.v1.GetReservationResponse
+	13, // 23: twinhold.v1.ReservationService.AdjustStock:output_type -> twinhold.v1.AdjustStockResponse
+	15, // 24: twinhold.v1.ReservationService.GetAvailability:output_type -> twinhold.v1.GetAvailabilityResponse
+	19, // [19:25] is the sub-list for method output_type
+	13, // [13:19] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_twinhold_v1_reservation_proto_init() }
@@ -1281,7 +1307,7 @@ func file_twinhold_v1_reservation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_twinhold_v1_reservation_proto_rawDesc), len(file_twinhold_v1_reservation_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
