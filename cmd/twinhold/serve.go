@@ -102,7 +102,13 @@ func serverPods(set *podset.Set) []server.Pod {
 func serverPod(p *podset.Pod) server.Pod {
 	return server.Pod{
 		ID: p.Config.ID, Stores: p.Config.StoresID(), Redis: p.Redis, MySQL: p.MySQL,
-		State: func() server.State { return server.State{Stamp: p.Router.Stamp(), RedisOK: true, MySQLOK: true} },
+		State: func() server.State {
+			s := p.Router.State()
+			return server.State{
+				Stamp: s.Stamp, Cut: s.Cut, Why: s.Why, Suspect: s.Suspect, RedisOK: s.RedisOK, MySQLOK: s.MySQLOK,
+				Frozen: s.Frozen, Killed: s.Killed, Latch: s.Latch,
+			}
+		},
 		Mirror: func() (int, string) {
 			if q := p.Router.Queue(); q != nil {
 				return q.Depth(), q.Breaker()

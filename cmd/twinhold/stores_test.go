@@ -230,7 +230,8 @@ func TestDueHoldsAreEndedFirst(t *testing.T) {
 	c.want(c.json(exitDone, "reserve", "--shop", "1", "--key", "k2", "--line", "1:1:5"), "outcome", "GRANTED")
 }
 
-func TestAStageThatIsNotServedWritesNothing(t *testing.T) {
+// A pod's life by hand in a stage in which MySQL decides; from its first start on the fences are what is true.
+func TestAPodInCutoverByHand(t *testing.T) {
 	c, _ := newClient(t)
 	shadow, err := os.ReadFile(c.config)
 	if err != nil {
@@ -240,20 +241,24 @@ func TestAStageThatIsNotServedWritesNothing(t *testing.T) {
 	if err := os.WriteFile(c.config, []byte(cutover), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	set := []string{"stock", "set", "--shop", "1", "--item", "1", "--group", "1", "--quantity", "5"}
-	c.fails(exitFailed, "is in stage cutover", set...)
-	c.json(exitRefused, "doctor")
+	bucket := []string{"--shop", "1", "--item", "1", "--group", "1"}
+	c.want(c.json(exitDone, append([]string{"stock", "set", "--quantity", "5"}, bucket...)...), "onHand", "5", "truth", "mysql")
+	first := c.json(exitDone, "reserve", "--shop", "1", "--key", "k", "--line", "1:1:2")
+	c.want(first, "outcome", "GRANTED", "decidedBy", "mysql", "epoch", "1", "replayed", false)
+	id := first["reservationId"].(string)
+	c.want(c.json(exitDone, "reserve", "--shop", "1", "--key", "k", "--line", "1:1:2"), "reservationId", id, "replayed", true)
+	c.want(c.json(exitRefused, "reserve", "--shop", "1", "--key", "k2", "--line", "1:1:4"), "outcome", "REJECTED", "decidedBy", "mysql")
+	c.want(c.json(exitDone, "claim", "--shop", "1", id), "state", "CLAIMED")
+	both := c.json(exitDone, "get", "--shop", "1", id, "--both")
+	for _, store := range []string{"redis", "mysql"} {
+		c.want(both[store].(map[string]any), "state", "CLAIMED", "decidedBy", "mysql")
+	}
 	if err := os.WriteFile(c.config, shadow, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.json(exitDone, set...)
-	// From now on the fences are what is true, and the file's other opinion is told.
-	if err := os.WriteFile(c.config, []byte(cutover), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	res := runCLI(t, append(set, "--config", c.config)...)
-	if res.code != exitDone || !strings.Contains(res.err, "declares cutover, but the pod is in shadow") {
-		t.Errorf("exit %d, stderr %q", res.code, res.err)
+	res := runCLI(t, append([]string{"stock", "get", "--config", c.config, "--format", "json"}, bucket...)...)
+	if res.code != exitDone || !strings.Contains(res.err, "declares shadow, but the pod is in cutover") || !strings.Contains(res.out, `"onHand":"3","truth":"mysql"`) {
+		t.Errorf("exit %d, stdout %q, stderr %q", res.code, res.out, res.err)
 	}
 }
 

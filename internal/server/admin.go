@@ -47,6 +47,7 @@ type podStatus struct {
 	Cut    bool   `json:"cut,omitempty"`
 	Why    string `json:"why,omitempty"`
 	Frozen bool   `json:"frozen,omitempty"`
+	Killed bool   `json:"killed,omitempty"`
 	Latch  string `json:"latch,omitempty"`
 }
 
@@ -57,7 +58,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		st := p.State()
 		ps := podStatus{
 			Pod: p.ID, Stage: st.Stamp.Stage.String(), Epoch: st.Stamp.Epoch, Breaker: "none",
-			Cut: st.Cut, Why: st.Why, Frozen: st.Frozen, Latch: st.Latch,
+			Cut: st.Cut, Why: st.Why, Frozen: st.Frozen, Killed: st.Killed, Latch: st.Latch,
 		}
 		if st.Stamp.Stage.Valid() {
 			ps.Truth = st.Stamp.Stage.Truth().String()

@@ -14,6 +14,7 @@ import (
 
 	twinholdv1 "github.com/twinhold/twinhold/api/twinhold/v1"
 	"github.com/twinhold/twinhold/api/twinhold/v1/twinholdv1connect"
+	"github.com/twinhold/twinhold/internal/devstack/devtest"
 	"github.com/twinhold/twinhold/internal/podset"
 )
 
@@ -71,9 +72,10 @@ func TestDataAPI(t *testing.T) {
 			t.Errorf("reserve with Redis stopped: %d, want 503", res.StatusCode)
 		}
 		resume()
-		if code, text := s.admin("/readyz", ""); code != 200 {
-			t.Errorf("readiness once Redis runs again: %d %s", code, text)
-		}
+		devtest.Until(t, "the router is ready once Redis runs again", func() bool {
+			code, _ := s.admin("/readyz", "")
+			return code == 200
+		})
 	})
 }
 

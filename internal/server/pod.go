@@ -29,11 +29,14 @@ type State struct {
 	// Cut: it goes on with MySQL because it cannot use Redis. Why says why, or what else is wrong.
 	Cut bool
 	Why string
+	// Suspect: Redis has lost writes, and is being restored.
+	Suspect bool
 	// RedisOK and MySQLOK: the store answered when it was last asked.
 	RedisOK, MySQLOK bool
 	Frozen           bool
-	// Latch is the reason of a kill; empty: not killed.
-	Latch string
+	// Killed: the latch is set; Latch is its reason.
+	Killed bool
+	Latch  string
 }
 
 // FenceReader reads a store's fence; Epoch 0: there is none.

@@ -85,6 +85,9 @@ func (s *Server) look(ctx context.Context, pod string, store reservation.Truth, 
 		return finding{down: store.String() + " does not answer"}
 	}
 	f := compare(store, st.Stamp, fence)
+	if store == reservation.Redis && st.Suspect && f == (finding{}) {
+		return finding{down: "redis has lost writes, and is being restored"}
+	}
 	if f == (finding{}) && !ok {
 		return finding{down: store.String() + " did not answer this router when it last asked"}
 	}
@@ -111,7 +114,7 @@ func compare(store reservation.Truth, st reservation.Stamp, fence reservation.Fe
 // judge: a pod is ready if it can serve, and degraded if something is wrong all the same.
 func judge(pod string, st State, redis, mysql finding) podReadiness {
 	stage := st.Stamp.Stage
-	res := podReadiness{Pod: pod, Ready: true, Cut: st.Cut, Frozen: st.Frozen, Killed: st.Latch != ""}
+	res := podReadiness{Pod: pod, Ready: true, Cut: st.Cut, Frozen: st.Frozen, Killed: st.Killed}
 	var reasons []string
 	say := func(text string) {
 		if text != "" {

@@ -57,8 +57,9 @@ func TestReadiness(t *testing.T) {
 		"cut":                      {cutover, down, at(4, cutover), func(s *server.State) { s.Cut = true }, 200, `"ready":true,"degraded":true,"cut":true,"reason":"cut from redis: redis does not answer"`},
 		"cut, Redis back":          {cutover, at(4, cutover), at(4, cutover), func(s *server.State) { s.Cut = true }, 200, `"ready":true,"degraded":true,"cut":true,"reason":"cut from redis: the router is not back on it yet"`},
 		"the router's own word":    {shadow, at(4, shadow), at(4, shadow), func(s *server.State) { s.RedisOK = false }, 503, `"ready":false,"reason":"redis did not answer this router when it last asked"`},
+		"being restored":           {shadow, at(4, shadow), at(4, shadow), func(s *server.State) { s.Suspect = true }, 503, `"ready":false,"reason":"redis has lost writes, and is being restored"`},
 		"frozen and killed": {
-			shadow, at(4, shadow), at(4, shadow), func(s *server.State) { s.Frozen, s.Latch = true, "why" }, 200,
+			shadow, at(4, shadow), at(4, shadow), func(s *server.State) { s.Frozen, s.Killed, s.Latch = true, true, "why" }, 200,
 			`"ready":true,"frozen":true,"killed":true`,
 		},
 		"nothing loaded": {0, at(4, shadow), at(4, shadow), func(s *server.State) { s.Stamp = reservation.Stamp{} }, 503, ``},
@@ -80,9 +81,9 @@ func TestReadiness(t *testing.T) {
 
 // /status keeps its keys, and says what is not as usual.
 func TestStatusOfThisRouter(t *testing.T) {
-	st := server.State{Stamp: reservation.Stamp{Epoch: 7, Stage: reservation.Cutover}, Cut: true, Why: "redis does not answer", Frozen: true, Latch: "why"}
+	st := server.State{Stamp: reservation.Stamp{Epoch: 7, Stage: reservation.Cutover}, Cut: true, Why: "redis does not answer", Frozen: true, Killed: true, Latch: "why"}
 	s := start(t, server.Options{Router: scripted{}, Pods: []server.Pod{{ID: "pod-1", State: func() server.State { return st }}}})
-	want := `{"pods":[{"pod":"pod-1","stage":"cutover","epoch":7,"truth":"mysql","queue":0,"breaker":"none","cut":true,"why":"redis does not answer","frozen":true,"latch":"why"}]}`
+	want := `{"pods":[{"pod":"pod-1","stage":"cutover","epoch":7,"truth":"mysql","queue":0,"breaker":"none","cut":true,"why":"redis does not answer","frozen":true,"killed":true,"latch":"why"}]}`
 	if code, text := s.admin("/status", ""); code != 200 || text != want {
 		t.Errorf("%d %s, want %s", code, text, want)
 	}
