@@ -77,9 +77,8 @@ func (l *landing) existing(ctx context.Context, cur *row) error {
 	if want == reservation.Held && cur.State == reservation.Rejected && l.pastExpiry() {
 		want = reservation.Expired
 	}
-	lookUp := op.Replayed && op.Expect == nil && !op.Adopt && op.Op == reservation.OpReserve
 	anew := l.decidedAnew(cur)
-	if (want == cur.State && !anew) || lookUp {
+	if (want == cur.State && !anew) || l.looksUp() {
 		l.found(cur)
 		return nil
 	}
@@ -105,6 +104,14 @@ func (l *landing) existing(ctx context.Context, cur *row) error {
 	l.m.res.Stored = true
 	l.found(cur)
 	return nil
+}
+
+// looksUp: a replay that was answered already is compared and not stored; its reserve is on its own way. Where the
+// answer waits for this store, what is answered has to be here.
+func (l *landing) looksUp() bool {
+	op := l.m.op
+	after := l.m.st.Stage.Route(reservation.OpReserve).Mirror == reservation.AfterAnswer
+	return op.Op == reservation.OpReserve && op.Replayed && after && op.Expect == nil && !op.Adopt
 }
 
 // decidedAnew: the truth has decided in a later epoch what this store had granted to nobody: its hold, with another

@@ -159,6 +159,68 @@ func TestMirrorWhereMySQLDecides(t *testing.T) {
 	b.invariants()
 }
 
+// TestMirrorTakesOverWhatWasDecidedAnew: MySQL had agreed to a provisional hold, nobody was answered, and Redis decides
+// it afresh in a later epoch with a later expiry: that is the one that was promised. Its units stay as they are.
+func TestMirrorTakesOverWhatWasDecidedAnew(t *testing.T) {
+	t.Parallel()
+	b := open(t, handover)
+	b.stock(5)
+	rec := provisional(t, "a", time.Minute, line(1, 2))
+	b.agree(rec)
+	marked := provisional(t, "b", time.Minute, line(1, 1))
+	b.agree(marked)
+	b.st = stamp(6, reservation.Cutover)
+	mark(b, marked.ID)
+	b.st = stamp(7, reservation.Shadow)
+	for _, r := range []reservation.Record{rec, marked} {
+		anew := r
+		anew.State, anew.Epoch = reservation.Held, 7
+		anew.ExpiresAt, anew.PurgeAt = r.ExpiresAt.Add(time.Minute), r.PurgeAt.Add(time.Minute)
+		b.mirror(granted(anew))
+		want := anew.ExpiresAt
+		if r.ID == marked.ID {
+			want = r.ExpiresAt // that one was answered
+		}
+		for range 2 {
+			got, err := b.Get(t.Context(), shop, r.ID)
+			if err != nil || got.State != reservation.Held || !got.ExpiresAt.Equal(want) {
+				t.Errorf("%s: %+v, %v; want it to expire at %v", r.Key, got, err, want)
+			}
+			old := r
+			old.State = reservation.Held
+			b.mirror(granted(old)) // what comes late changes nothing
+		}
+	}
+	b.figures(1, 2, 5)
+	b.invariants()
+}
+
+// TestMirrorOfAReplay: in shadow a replay is compared and changes nothing, unless it is adopted; in handover what is
+// answered is in MySQL first.
+func TestMirrorOfAReplay(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		stage reservation.Stage
+		adopt bool
+		want  reservation.State
+	}{
+		{reservation.Shadow, false, reservation.Rejected},
+		{reservation.Shadow, true, reservation.Held},
+		{reservation.Handover, false, reservation.Held},
+	} {
+		b := open(t, stamp(5, c.stage))
+		b.stock(5)
+		rec := truthRecord(t, "a", reservation.Held, time.Minute, line(1, 2))
+		b.mirror(rejected(rec))
+		op := granted(rec)
+		op.Replayed, op.Adopt = true, c.adopt
+		if j := b.mirror(op); j.State != c.want || j.Decision != reservation.RejectedShort || j.Stored != (c.want == reservation.Held) {
+			t.Errorf("%+v: %+v", c, j)
+		}
+		b.invariants()
+	}
+}
+
 // TestMirrorAdoptsWhatIsDue: a promise past its expiry takes no units any more.
 func TestMirrorAdoptsWhatIsDue(t *testing.T) {
 	t.Parallel()
