@@ -80,14 +80,14 @@ func (r *run) startBuyers(ctx context.Context) (*buyers, func()) {
 func (b *buyers) buy(ctx, buying context.Context, n int) {
 	for i := 0; buying.Err() == nil; i++ {
 		b.cart(ctx, fmt.Sprintf("rehearsal-%d-%d", n, i))
-		wait(buying, time.Duration(1+rand.IntN(10))*time.Millisecond)
+		wait(buying, time.Duration(10+rand.IntN(40))*time.Millisecond)
 	}
 }
 
 func (b *buyers) cart(ctx context.Context, key string) {
 	lines := []reservation.Line{{Item: int64(firstItm + rand.IntN(items)), Group: group, Quantity: 1}}
 	var rec reservation.Record
-	if !b.retried(ctx, func(ctx context.Context, r *router.Router) error {
+	if !b.retried(ctx, "reserve "+key, func(ctx context.Context, r *router.Router) error {
 		res, err := r.Reserve(ctx, b.shop, key, lines, 0)
 		rec = res.Record
 		return err
@@ -105,7 +105,11 @@ const paid = 15
 
 // end claims or releases a hold.
 func (b *buyers) end(ctx context.Context, id reservation.ID, claim bool) bool {
-	ok := b.retried(ctx, func(ctx context.Context, r *router.Router) error {
+	what := "release " + id.String()
+	if claim {
+		what = "claim " + id.String()
+	}
+	ok := b.retried(ctx, what, func(ctx context.Context, r *router.Router) error {
 		if !claim {
 			_, err := r.Release(ctx, b.shop, id)
 			return err
@@ -138,7 +142,7 @@ const (
 
 // retried sends an operation until it is answered, through the routers in turn. Only errors that promise that a retry
 // with the same key is right are retried; any other is a complaint.
-func (b *buyers) retried(ctx context.Context, send func(context.Context, *router.Router) error) bool {
+func (b *buyers) retried(ctx context.Context, what string, send func(context.Context, *router.Router) error) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for n := rand.IntN(routers); ; n++ {
@@ -149,7 +153,7 @@ func (b *buyers) retried(ctx context.Context, send func(context.Context, *router
 			return true
 		}
 		if reservation.CodeOf(err) != reservation.CodeUnavailable && !errors.Is(err, context.DeadlineExceeded) {
-			b.complain("%v", err)
+			b.complain("%s by router-%d in %s: %v", what, n%routers+1, b.r.sets[n%routers].Pods[0].Router.Stamp().Stage, err)
 			return false
 		}
 		b.mu.Lock()
@@ -157,7 +161,7 @@ func (b *buyers) retried(ctx context.Context, send func(context.Context, *router
 		b.mu.Unlock()
 		wait(ctx, 5*time.Millisecond)
 		if ctx.Err() != nil {
-			b.complain("no answer in %v: %v", patience, err)
+			b.complain("%s: no answer in %v: %v", what, patience, err)
 			return false
 		}
 	}

@@ -24,7 +24,7 @@ type Options struct {
 	Pod    string
 	// First is the first router, started; the rehearsal opens the second, and closes only that one.
 	First *podset.Set
-	// Clients buy at once. Default 16. Hold is how long the pod stays in cutover under load. Default 3 s.
+	// Clients buy at once. Default 6. Hold is how long the pod stays in cutover under load. Default 3 s.
 	Clients int
 	Hold    time.Duration
 	// Phase is told what is going on. It may be nil.
@@ -34,7 +34,7 @@ type Options struct {
 
 func (o *Options) defaults() {
 	if o.Clients == 0 {
-		o.Clients = 16
+		o.Clients = 6
 	}
 	if o.Hold == 0 {
 		o.Hold = 3 * time.Second
@@ -127,6 +127,11 @@ func (r *run) act(ctx context.Context, b *buyers) error {
 	}
 	r.result.Drill = drill
 	held := b.keep(ctx, keepEach)
+	for _, s := range r.sets { // the gates read what the routers have written down
+		if err := s.Pods[0].Router.Engine().Flush(ctx); err != nil {
+			return fmt.Errorf("write the tallies: %w", err)
+		}
+	}
 	r.opt.Phase("flip: shadow, handover, cutover, under load")
 	began := time.Now()
 	flip, err := r.control.Execute(ctx, killswitch.Order{
@@ -158,7 +163,7 @@ func (r *run) act(ctx context.Context, b *buyers) error {
 const (
 	warmUp   = 20 // grants of the store that decides
 	keepEach = 20
-	flipWait = time.Minute
+	flipWait = 40 * time.Second
 )
 
 func wait(ctx context.Context, d time.Duration) {
