@@ -86,7 +86,9 @@ func (s *Store) adjustPin(ctx context.Context, st reservation.Stamp, adj reserva
 // adjustPinned makes a pinned adjustment permanent. If the ledger refuses it for good, the pin is undone; if the
 // ledger gave no answer, the pin stays.
 func (s *Store) adjustPinned(ctx context.Context, st reservation.Stamp, adj reservation.Adjustment) (reservation.AdjustResult, error) {
-	res, err := s.ledger.ApplyAdjustment(ctx, st, adj, adj.Delta < 0)
+	// While MySQL decides, what was taken here must be there in MySQL too.
+	taken := adj.Delta < 0 && st.Stage.Truth() == reservation.Redis
+	res, err := s.ledger.ApplyAdjustment(ctx, st, adj, taken)
 	if refusedForGood(err) {
 		if undone := s.adjustFinish(ctx, st, adj, nil); undone != nil {
 			return res, fmt.Errorf("%w (its units stay taken until the sweeper undoes it: %w)", err, undone)

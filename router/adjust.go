@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"errors"
 
 	"github.com/twinhold/twinhold/diff"
 	"github.com/twinhold/twinhold/reservation"
@@ -34,31 +35,33 @@ type adjusting struct {
 func (a *adjusting) carryOut(ctx context.Context, st reservation.Stamp) (err error) {
 	a.st = st
 	route := st.Stage.Route(reservation.OpAdjust)
-	if route.Decides == reservation.Redis {
-		a.res, err = a.p.opt.Redis.Adjust(ctx, st, a.adj)
-	} else {
+	cut := route.Mirror != reservation.Never && a.p.isCut()
+	switch {
+	case cut && a.adj.Delta < 0: // nobody could keep Redis from promising it meanwhile
+		return &reservation.UnavailableError{Store: reservation.Redis, Cause: errors.New("stock is not taken away while the router is cut from Redis")}
+	case cut, route.Decides == reservation.MySQL && route.Mirror == reservation.Never:
 		a.res, err = a.p.opt.MySQL.Adjust(ctx, st, a.adj)
+	default:
+		// Redis's store carries the protocol: pin there, the ledger's transaction in MySQL, finish there. While MySQL
+		// decides, what is taken away must be there in both.
+		a.res, err = a.p.opt.Redis.Adjust(ctx, st, a.adj)
+		if err != nil {
+			a.p.redisOut(err)
+		}
 	}
 	if err != nil {
 		return err
 	}
 	a.ans = answer{out: adjusted(st, a.adj, reservation.Adjusted, a.res.Replayed)}
-	if route.Decides == reservation.Redis || route.Mirror == reservation.Never {
-		j := reservation.Judgement{Decision: reservation.Adjusted} // the ledger's transaction is MySQL's own outcome
-		if a.res.Mirror != nil {
-			j = *a.res.Mirror
-		}
-		a.ans.judged = &j
+	if cut { // Redis is given the ledger's change by catch-up
+		a.ans.gap = diff.GapCut
 		return nil
 	}
-	// Redis is given the ledger's change. What it does not get now it gets by catch-up, since the ledger has it.
-	a.ans.follow = &reservation.MirrorOp{
-		Op: reservation.OpAdjust, Decision: reservation.Adjusted, Adjustment: &a.adj, Replayed: a.res.Replayed,
-		Changes: []reservation.Change{a.res.Change}, Record: reservation.Record{Shop: a.adj.Bucket.Shop},
+	j := reservation.Judgement{Decision: reservation.Adjusted} // the ledger's transaction is MySQL's own outcome
+	if a.res.Mirror != nil {
+		j = *a.res.Mirror
 	}
-	if a.p.isCut() {
-		a.ans.gap, a.ans.follow = diff.GapCut, nil
-	}
+	a.ans.judged = &j
 	return nil
 }
 

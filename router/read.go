@@ -11,6 +11,10 @@ import (
 func (p *Pod) Get(ctx context.Context, shop int64, id reservation.ID) (reservation.Record, error) {
 	st := p.Stamp()
 	rec, err := p.truth().Get(ctx, shop, id)
+	if again := p.said(ctx, st, err); errors.Is(again, errAgain) {
+		st = p.Stamp()
+		rec, err = p.truth().Get(ctx, shop, id)
+	}
 	if !errors.Is(err, reservation.ErrNotFound) || !p.marksMayMatter(st) {
 		return rec, err
 	}

@@ -18,7 +18,7 @@ var errAgain = errors.New("the pod has changed its stage")
 func (p *Pod) routed(ctx context.Context, op reservation.Op, f func(ctx context.Context, st reservation.Stamp) error) error {
 	for n := 1; ; n++ {
 		st := p.Stamp()
-		err := f(ctx, st)
+		err := p.said(ctx, st, f(ctx, st))
 		if !stale(err) && !errors.Is(err, errAgain) {
 			return p.unrouted(err)
 		}
@@ -35,6 +35,28 @@ func (p *Pod) routed(ctx context.Context, op reservation.Op, f func(ctx context.
 			return &reservation.UnavailableError{Store: st.Stage.Truth(), Cause: err}
 		}
 	}
+}
+
+// said makes sure of a no that MySQL gave in cutover. A yes passes Redis before it is answered, and so cannot be given by
+// a router whose belief is old; a no passes nothing, so the fence is read before it is believed. A router that cannot
+// reach Redis does not say that something is not there.
+func (p *Pod) said(ctx context.Context, st reservation.Stamp, err error) error {
+	if st.Stage.Truth() != reservation.MySQL || !st.Stage.DualWrite() || reservation.DecisionOf(err) == reservation.Undecided {
+		return err
+	}
+	if !p.isCut() {
+		loadErr := p.load(ctx)
+		switch {
+		case p.Stamp() != st:
+			return errAgain
+		case loadErr != nil:
+			return &reservation.UnavailableError{Store: reservation.Redis, Cause: errors.Join(loadErr, err)}
+		}
+	}
+	if p.isCut() && errors.Is(err, reservation.ErrNotFound) {
+		return &reservation.UnavailableError{Store: reservation.Redis, Cause: errors.New("cut from Redis, which may know it")}
+	}
+	return err
 }
 
 // unrouted notes what an error says of Redis, where that is why there is no answer.
