@@ -63,6 +63,7 @@ type Pod struct {
 	version      string
 	grace, lease time.Duration
 	log          *slog.Logger
+	registerer   prometheus.Registerer
 	client       *legacyredis.Client
 	rounds       sync.Mutex      // one round of catch-up at a time in this process
 	steady       *shadow.CatchUp // of the rounds that a router runs all the time
@@ -119,7 +120,7 @@ func OpenStores(ctx context.Context, cfg *config.Config, pc config.Pod) (*Pod, e
 
 func newPod(cfg *config.Config, pc config.Pod, opt Options) *Pod {
 	return &Pod{
-		Config: pc, name: opt.routerName(cfg), version: opt.Version, grace: cfg.Tuning.Sweep.Grace, lease: cfg.Tuning.PinLease, log: opt.Logger,
+		Config: pc, name: opt.routerName(cfg), version: opt.Version, grace: cfg.Tuning.Sweep.Grace, lease: cfg.Tuning.PinLease, log: opt.Logger, registerer: opt.Registerer,
 	}
 }
 

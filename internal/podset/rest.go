@@ -108,10 +108,10 @@ func (p *Pod) drainMarks(ctx context.Context) error {
 func (p *Pod) restore(ctx context.Context, known []reservation.Stamp) error {
 	res, err := shadow.Restore(ctx, shadow.RestoreOptions{
 		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Known: known, Latch: p.Router.State().Latch,
-		By: p.name, Reason: "Redis had lost writes", Logger: p.log,
+		By: p.name, Reason: "Redis had lost writes", Logger: p.log, Registerer: p.registerer,
 	})
-	if errors.Is(err, reservation.ErrRestoring) {
-		return nil // another router is at it
+	if errors.Is(err, reservation.ErrRestoring) || errors.Is(err, reservation.ErrHealthy) {
+		return nil // another router is at it, or has done it
 	}
 	if err == nil {
 		p.log.Warn("Redis was restored from MySQL", "pod", p.Config.ID, "epoch", res.After.Epoch, "stage", res.After.Stage.String(),
