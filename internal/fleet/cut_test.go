@@ -3,6 +3,7 @@ package fleet
 import (
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,60 +82,109 @@ func (f *fleet) spree(r *router, b, empty reservation.Bucket, tag string) (o out
 	return o, holds, units
 }
 
-// I1, I5, I7, I8: a router that is cut from Redis in cutover goes on with marks, and stops with the kill; what it
+// I1, I5, I7, I8: routers that are all cut from Redis in cutover go on with marks, and stop with the kill; what they
 // answered is known, counted exactly, and brought to Redis before the pod may go forward again.
-func TestCutRouter(t *testing.T) {
-	needs(t, "flip", "kill", "rearm", "status")
-	for name, cut := range map[string]func(f *fleet){
-		"refused":    func(f *fleet) { f.proxies[2].Refuse() },
-		"blackholed": func(f *fleet) { f.proxies[2].Blackhole() },
+func TestCutRouters(t *testing.T) {
+	for name, cut := range map[string]func(f *fleet, i int){
+		"refused":    func(f *fleet, i int) { f.proxies[i].Refuse() },
+		"blackholed": func(f *fleet, i int) { f.proxies[i].Blackhole() },
 	} {
-		t.Run(name, func(t *testing.T) { cutRouter(t, cut) })
+		t.Run(name, func(t *testing.T) { cutRouters(t, cut) })
 	}
 }
 
-func cutRouter(t *testing.T, cut func(f *fleet)) {
-	f := newFleet(t, settings{routers: 3, pods: 1, cuttable: map[int]bool{2: true}})
+func cutRouters(t *testing.T, cut func(f *fleet, i int)) {
+	needs(t, "flip", "kill", "rearm", "status")
+	f := newFleet(t, settings{routers: 2, pods: 1, cuttable: map[int]bool{0: true, 1: true}})
 	b := reservation.Bucket{Shop: f.shopOf(0), Item: 1, Group: 1}
 	empty := reservation.Bucket{Shop: b.Shop, Item: 2, Group: 1}
 	f.stock(map[reservation.Bucket]int64{b: 200, empty: 0})
-	pod, lone := f.pods[0].ID, f.routers[2]
+	pod, lone := f.pods[0].ID, f.routers[1]
 	f.flip(0, "cutover")
-	before := f.answered(f.routers[0], call{Op: "reserve", Shop: b.Shop, Key: "before", Lines: []reservation.Line{{Item: 1, Group: 1, Quantity: 1}}}, longTTL)
-	cut(f)
-
+	before := f.holds(t, b, "before", 1)
+	for i := range f.routers {
+		cut(f, i)
+	}
 	o, holds, units := f.spree(lone, b, empty, "cut")
 	db := f.db(0)
 	f.allMarked(db, o)
 	f.exactDebt(pod, int64(len(holds)), units)
 
 	// MySQL does not answer: the kill stands all the same, and rearm waits for MySQL to confirm it.
-	if err := f.stack.MySQL.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.stack.MySQL.Pause())
 	k := f.mustKill(t.Context(), 0)
-	refused(t, f.run(t.Context(), "rearm", pod, "--execute", "--waive", "cooldown", "--reason", "too early"), "MySQL has not confirmed the kill")
-	if err := f.stack.MySQL.Resume(); err != nil {
-		t.Fatal(err)
+	f.refused("MySQL has not confirmed the kill")
+	must(t, f.stack.MySQL.Resume())
+	// No router reaches Redis, so MySQL's fence waits for the command to be run again; which is the same kill.
+	if !untilWithin(t, 10*time.Second, func() bool {
+		again := f.mustKill(t.Context(), 0)
+		if again.Epoch != k.Epoch {
+			t.Errorf("killed again: epoch %d, was %d", again.Epoch, k.Epoch)
+		}
+		return again.MySQL
+	}) {
+		t.Error("killed again and again, MySQL's fence is not raised")
 	}
 	f.stopsWithFence(lone, b, k.Epoch)
-	refused(t, f.run(t.Context(), "rearm", pod, "--execute", "--waive", "cooldown", "--reason", "too early"), "marks are outstanding, or a router is cut")
+	f.refused("marks are outstanding")
 
 	for _, p := range f.proxies {
 		p.Allow()
 	}
-	if !untilWithin(t, 30*time.Second, func() bool { return len(f.marked(db)) == 0 }) {
-		t.Fatalf("the marks are not drained: %v", f.marked(db))
-	}
+	f.drained(db, 30*time.Second)
 	f.exactDebt(pod, 0, 0)
-	for i, h := range append(holds, before) {
-		got := f.answered(f.routers[i%len(f.routers)], call{Op: "claim", Shop: b.Shop, Key: h.Key, ID: h.ID}, 0)
-		if got.Code != "ok" || got.State != reservation.Claimed {
-			t.Errorf("I7: claim of a hold of a cut router: %s", got)
-		}
-	}
+	f.claimable(b, append(holds, before...))
 	f.rearm(0)
 	newJudge(f.history, nil, nil).report(t)
+}
+
+// I7, I8: one router is cut and the others are not: it goes on, what it answers is known to Redis soon, and it stops
+// with the kill.
+func TestCutRouter(t *testing.T) {
+	needs(t, "flip", "kill", "rearm", "status")
+	f := newFleet(t, settings{routers: 3, pods: 1, cuttable: map[int]bool{2: true}})
+	b := reservation.Bucket{Shop: f.shopOf(0), Item: 1, Group: 1}
+	empty := reservation.Bucket{Shop: b.Shop, Item: 2, Group: 1}
+	f.stock(map[reservation.Bucket]int64{b: 200, empty: 0})
+	f.flip(0, "cutover")
+	f.proxies[2].Blackhole()
+	_, holds, _ := f.spree(f.routers[2], b, empty, "cut")
+	f.drained(f.db(0), 10*time.Second)
+	_, more, _ := f.spree(f.routers[2], b, empty, "cut again")
+	k := f.mustKill(t.Context(), 0)
+	for _, name := range k.Laggards {
+		if name != f.routers[2].name {
+			t.Errorf("%s has not acknowledged the kill, though it reaches Redis", name)
+		}
+	}
+	if !slices.Contains(k.Laggards, f.routers[2].name) {
+		t.Errorf("the cut router cannot have acknowledged the kill: %+v", k)
+	}
+	f.stopsWithFence(f.routers[2], b, k.Epoch)
+	f.proxies[2].Allow()
+	f.drained(f.db(0), 20*time.Second)
+	f.claimable(b, append(holds, more...))
+	f.rearm(0)
+	newJudge(f.history, nil, nil).report(t)
+}
+
+// drained: no mark is left.
+func (f *fleet) drained(db *sql.DB, within time.Duration) {
+	f.tb.Helper()
+	if !untilWithin(f.tb, within, func() bool { return len(f.marked(db)) == 0 }) {
+		f.tb.Errorf("the marks are not drained within %s: %v", within, f.marked(db))
+	}
+}
+
+// claimable: holds can be claimed, through every router.
+func (f *fleet) claimable(b reservation.Bucket, holds []call) {
+	f.tb.Helper()
+	for i, h := range holds {
+		got := f.answered(f.routers[i%len(f.routers)], call{Op: "claim", Shop: b.Shop, Key: h.Key, ID: h.ID}, 0)
+		if got.Code != "ok" || got.State != reservation.Claimed {
+			f.tb.Errorf("I7: claim: %s", got)
+		}
+	}
 }
 
 // allMarked: every outcome has its mark, and what is marked is in the state that was told.
@@ -163,11 +213,12 @@ func (f *fleet) exactDebt(pod string, reservations, units int64) {
 	}
 }
 
-// refused: the command says no (exit 2), whatever the reason's words.
-func refused(t *testing.T, res result, why string) {
-	t.Helper()
+// refused: a rearm is refused now (exit 2).
+func (f *fleet) refused(why string) {
+	f.tb.Helper()
+	res := f.run(f.tb.Context(), "rearm", f.pods[0].ID, "--execute", "--waive", "cooldown", "--reason", "too early")
 	if res.code != 2 {
-		t.Errorf("%s: rearm is to be refused (exit 2): %s", why, res)
+		f.tb.Errorf("%s: rearm is to be refused (exit 2): %s", why, res)
 	}
 }
 

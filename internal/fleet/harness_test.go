@@ -324,6 +324,8 @@ type killed struct {
 	Laggards []string          `json:"laggards"`
 	Debt     *reservation.Debt `json:"debt"`
 	TookMS   float64           `json:"took_ms"`
+	AckedMS  *float64          `json:"acked_ms"`
+	MySQL    bool              `json:"mysql"` // its fence is raised
 }
 
 // fence reads a pod's fence in Redis as it is stored.

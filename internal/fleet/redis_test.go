@@ -115,12 +115,7 @@ func (f *fleet) restarts(t *testing.T, b reservation.Bucket, stage string, l los
 			t.Errorf("granted by a Redis that was not restored: %s", c)
 		}
 	}
-	for i, h := range holds {
-		got := f.answered(f.routers[i%2], call{Op: "claim", Shop: b.Shop, Key: h.Key, ID: h.ID}, 0)
-		if got.Code != "ok" || got.State != reservation.Claimed {
-			t.Errorf("I7: claim after the restore: %s", got)
-		}
-	}
+	f.claimable(b, holds)
 	if st := f.status(pod); st.Stage != stage {
 		t.Errorf("after the restore the pod is in %s, not in %s", st.Stage, stage)
 	}
