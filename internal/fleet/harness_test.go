@@ -175,7 +175,7 @@ tuning:
   pin_lease: 2s
   cut_budget: {{.CutBudget}}
   handover_budget: 2s
-  look_up: 200ms
+  look_up: 50ms
   mirror: {deadline: 4s, breaker: {open_for: 1s}}
   redis: {deadline: 1s}
   sweep: {interval: 100ms, grace: 5s}
