@@ -157,14 +157,14 @@ func (c *Control) nextStage(at place, stage, to reservation.Stage) (reservation.
 		next = reservation.Handover
 	}
 	switch {
+	case to > stage && to > c.opt.MaxStage:
+		return 0, refused("raise the pod's max_stage in the configuration, if that is meant", "max_stage is %s", c.opt.MaxStage)
 	case !stage.CanMoveTo(next) && to > stage:
 		return 0, refused(fmt.Sprintf("flip to %s first", stage+1), "from %s to %s is more than one step", stage, to)
 	case !stage.CanMoveTo(next) && stage == reservation.Complete:
 		return 0, refused("flip to cutover first: that rebuilds Redis", "complete leads only back to cutover")
 	case !stage.CanMoveTo(next):
 		return 0, refused("back leads to shadow, from handover or cutover", "there is no move from %s to %s", stage, to)
-	case to > stage && to > c.opt.MaxStage:
-		return 0, refused("raise the pod's max_stage in the configuration, if that is meant", "max_stage is %s", c.opt.MaxStage)
 	case to > stage && next != reservation.Shadow && at.redis.Killed:
 		return 0, refused("look why, then: twinhold rearm "+c.opt.Pod+" --execute", "the pod is killed: %s", at.redis.Latch)
 	}

@@ -103,7 +103,7 @@ func (a *app) flip(ctx context.Context, c *killswitch.Control, o killswitch.Orde
 	if errors.As(err, &refused) {
 		ans.Refused, ans.Gates = refused.Reason, refused.Gates
 	}
-	if err == nil || refused != nil || len(res.Moves) > 0 {
+	if err == nil || len(ans.Gates) > 0 || len(res.Moves) > 0 {
 		if showErr := a.show(ans); showErr != nil {
 			return errors.Join(err, showErr)
 		}
