@@ -7,8 +7,6 @@ type entry struct {
 	span  *Span
 	delta int64
 	maybe bool
-	// passing: see effect.
-	passing bool
 	// others: another router did it; the stores tell.
 	others bool
 }
@@ -29,8 +27,7 @@ func (b *bucketLog) add(en entry, oldest time.Time) {
 func (b *bucketLog) prune(oldest time.Time) {
 	kept := b.entries[:0]
 	for _, en := range b.entries {
-		if !en.span.traces.redis.overBefore(oldest) || !en.span.traces.mysql.overBefore(oldest) ||
-			(en.passing && en.span.pair.Truth.Ended.Add(finishTail).After(oldest)) {
+		if !en.span.traces.redis.overBefore(oldest) || !en.span.traces.mysql.overBefore(oldest) {
 			kept = append(kept, en)
 		}
 	}

@@ -8,9 +8,6 @@ type effect struct {
 	bucket reservation.Bucket
 	delta  int64
 	maybe  bool
-	// passing is what Redis may lack only while the operation is under way: a claim's units are deducted from the
-	// ledger's figure before its hold is finished, and another claim's finish may bring that figure to Redis in between.
-	passing bool
 }
 
 func effectsOf(op reservation.Op, o Outcome) []effect {
@@ -33,13 +30,12 @@ func effectsOf(op reservation.Op, o Outcome) []effect {
 		sign = 1
 	case reservation.OpAdjust:
 	}
-	passing := op == reservation.OpClaim && !o.Moved && o.Decision == reservation.ClaimedOK
-	if (!o.Moved && !passing) || sign == 0 {
+	if !o.Moved || sign == 0 {
 		return nil
 	}
 	effects := make([]effect, len(o.Lines))
 	for i, l := range o.Lines {
-		effects[i] = effect{l.Bucket(o.Shop), sign * l.Quantity, op == reservation.OpClaim, passing}
+		effects[i] = effect{l.Bucket(o.Shop), sign * l.Quantity, op == reservation.OpClaim}
 	}
 	return effects
 }

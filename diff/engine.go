@@ -153,7 +153,7 @@ func (e *Engine) register(s *Span, effects []effect) {
 			log = &bucketLog{}
 			e.buckets[ef.bucket] = log
 		}
-		log.add(entry{span: s, delta: ef.delta, maybe: ef.maybe, passing: ef.passing}, oldest)
+		log.add(entry{span: s, delta: ef.delta, maybe: ef.maybe}, oldest)
 	}
 }
 

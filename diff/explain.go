@@ -90,6 +90,14 @@ func (e *Engine) explain(ctx context.Context, w *waiting) (Explanation, []reserv
 	return ex, buckets
 }
 
+// noticed tells whether this process has looked for other routers since a pair ended, if it does so at all.
+func (e *Engine) noticed(p *Pair) bool {
+	looks := p.looks()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.others.told.IsZero() || !e.others.told.Before(later(looks.redis.to, looks.mysql.to))
+}
+
 // othersAround tells whether another router may have had a part in what a pair's sides saw.
 func (e *Engine) othersAround(s *Span) bool {
 	looks := s.pair.looks()

@@ -71,7 +71,7 @@ func (e *Engine) judge(ctx context.Context, w *waiting, now time.Time) (Explanat
 	p := &w.span.pair
 	if w.reads == nil {
 		e.resolveBlind(ctx)
-		if e.mustWait(p.Mirror.Ended) {
+		if e.mustWait(p.Mirror.Ended) || !e.noticed(p) && now.Before(w.deadline) {
 			return Explanation{}, false
 		}
 		ex, buckets := e.explain(ctx, w)

@@ -62,6 +62,8 @@ const (
 // others is what an engine knows of the pod's other routers.
 type others struct {
 	now int
+	// told is when the router last said so; zero: never.
+	told time.Time
 	// periods are the times at which there were any, oldest first; the last one is open while there are.
 	periods []window
 	// carried holds the state in which this process itself left a reservation in both stores, while others are alive:
@@ -69,7 +71,7 @@ type others struct {
 	carried, older map[reservation.ID]reservation.State
 }
 
-// Others tells the engine how many other routers of the pod are alive now. While there are any, what cannot be
+// Others tells the engine how many other routers of the pod are alive now; it wants to be told again and again. While there are any, what cannot be
 // accounted for may be theirs: it is looked up in the stores, and what cannot be looked up is counted as Unseen.
 func (e *Engine) Others(n int) {
 	now := e.now()
@@ -81,13 +83,12 @@ func (e *Engine) Others(n int) {
 		if len(o.periods) == maxPeriods {
 			o.periods = append(o.periods[:0], o.periods[1:]...)
 		}
-		// It was there a little before it was noticed.
-		o.periods = append(o.periods, window{from: now.Add(-e.opt.Settle)})
+		o.periods = append(o.periods, window{from: o.told}) // it came at some time since there was none
 		o.carried = map[reservation.ID]reservation.State{}
 	case o.now > 0 && n <= 0:
 		o.periods[len(o.periods)-1].to = now
 	}
-	o.now = n
+	o.now, o.told = n, now
 }
 
 // within tells whether another router was alive at any time between two instants.

@@ -123,9 +123,11 @@ func TestUnseenOnlyWhileOthersAreAlive(t *testing.T) {
 	for name, c := range map[string]struct {
 		at     int
 		unseen int64
-	}{"before": {0, 0}, "just before they were noticed": {9500, 1}, "while": {15000, 1}, "just after": {20500, 1}, "after": {30000, 0}} {
+	}{"before": {0, 0}, "before they were noticed": {9500, 1}, "while": {15000, 1}, "just after": {20500, 1}, "after": {30000, 0}} {
 		t.Run(name, func(t *testing.T) {
 			b, _ := shared(t, true)
+			b.clock.at(9000)
+			b.engine.Others(0)
 			b.clock.at(10000)
 			b.engine.Others(2)
 			b.engine.Others(1)
@@ -133,9 +135,25 @@ func TestUnseenOnlyWhileOthersAreAlive(t *testing.T) {
 			b.engine.Others(0)
 			b.reserve(4, 2, 5, c.at, c.at+1, c.at+2, c.at+3)
 			b.clock.at(40000)
+			b.engine.Others(0)
 			b.expect(map[string]int64{"unseen": c.unseen}, 1-c.unseen)
 		})
 	}
+}
+
+// A router that came a moment ago may not have been noticed when a pair has settled.
+func TestPairWaitsUntilOthersWereLookedFor(t *testing.T) {
+	b, _ := shared(t, true)
+	b.clock.at(500)
+	b.engine.Others(0)
+	b.reserve(4, 2, 5, 1000, 1001, 1002, 1003)
+	b.clock.at(2500)
+	b.engine.judgeDue(t.Context(), b.clock.now(), false)
+	if b.engine.Pending() != 1 {
+		t.Fatal("judged before anybody looked")
+	}
+	b.engine.Others(1)
+	b.expect(map[string]int64{"unseen": 1}, 0)
 }
 
 // A bucket that other routers use is read again until it agrees; one that never does is no race, unless they say that
@@ -158,6 +176,7 @@ func TestDifferencesThatLastCountWithOthersToo(t *testing.T) {
 			b.levels.mysql = 3
 			b.reserve(4, 2, 5, 1000, 1001, 1002, 1003)
 			b.clock.at(2500)
+			b.engine.Others(1)
 			b.engine.judgeDue(t.Context(), b.clock.now(), false)
 			if b.engine.Pending() != 1 {
 				t.Fatal("it was not read again")

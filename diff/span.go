@@ -120,6 +120,9 @@ func (s *Span) again(o Outcome, asked window) {
 	if s.first == nil {
 		s.first = &attempt{was, s.pair.Stamp, s.pair.Truth}
 	}
+	if o.ID == s.pair.ID { // it may repeat what this very operation did before
+		o.Replayed = o.Replayed && s.pair.Replayed
+	}
 	s.note(o, asked)
 	switch moved, stands := len(s.effects) > 0, stands(o.Decision); {
 	case !moved:

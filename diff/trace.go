@@ -94,9 +94,6 @@ func other(t reservation.Truth) reservation.Truth {
 
 // contribution bounds what an operation adds to (Redis's level - MySQL's level), as they were seen by the looks.
 func contribution(en entry, looks stores[window]) (lo, hi int64) {
-	if en.passing {
-		return passing(en, looks.redis)
-	}
 	redis, mysql := en.span.traces.redis.seen(looks.redis), en.span.traces.mysql.seen(looks.mysql)
 	a, b := en.delta*(redis.lo-mysql.hi), en.delta*(redis.hi-mysql.lo)
 	lo, hi = min(a, b), max(a, b)
@@ -104,16 +101,4 @@ func contribution(en entry, looks stores[window]) (lo, hi int64) {
 		lo, hi = min(lo, 0), max(hi, 0)
 	}
 	return lo, hi
-}
-
-// finishTail is how long after a claim's answer its last step in Redis may follow.
-const finishTail = 3 * time.Second
-
-// passing bounds what a claim that was under way may have kept from a reader of Redis: its units or nothing.
-func passing(en entry, look window) (lo, hi int64) {
-	p := &en.span.pair
-	if p.Truth.Began.After(look.to) || p.Truth.Ended.Add(finishTail).Before(look.from) {
-		return 0, 0
-	}
-	return min(en.delta, 0), max(en.delta, 0)
 }

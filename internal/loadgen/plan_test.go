@@ -95,9 +95,9 @@ func TestAnInvoiceIsACart(t *testing.T) {
 		t.Errorf("cart %+v", c)
 	}
 	wantStock := []reservation.Stocking{
-		{Bucket: reservation.Bucket{Shop: 1, Item: 1, Group: 1}, Quantity: 10},
-		{Bucket: reservation.Bucket{Shop: 1, Item: 2, Group: 1}, Quantity: 2},
-		{Bucket: reservation.Bucket{Shop: 1, Item: 3, Group: 1}, Quantity: 14},
+		{Bucket: reservation.Bucket{Shop: 1, Item: 1, Group: 1}, Quantity: 5},
+		{Bucket: reservation.Bucket{Shop: 1, Item: 2, Group: 1}, Quantity: 1},
+		{Bucket: reservation.Bucket{Shop: 1, Item: 3, Group: 1}, Quantity: 7},
 	}
 	if diff := cmp.Diff(wantStock, p.Stock); diff != "" {
 		t.Error(diff)
@@ -179,10 +179,10 @@ func TestStock(t *testing.T) {
 		repeat int
 		want   []int64
 	}{
-		{"plenty", 1, []int64{200, 200, 200, 0}},
-		{"plenty", 3, []int64{600, 600, 600, 0}},
-		{"scarce", 1, []int64{60, 96, 200, 0}},
-		{"scarce", 3, []int64{180, 288, 600, 0}},
+		{"plenty", 1, []int64{100, 100, 100, 0}},
+		{"plenty", 3, []int64{300, 300, 300, 0}},
+		{"scarce", 1, []int64{60, 96, 100, 0}},
+		{"scarce", 3, []int64{180, 288, 300, 0}},
 		{"7", 1, []int64{7, 7, 7, 7}},
 		{"7", 3, []int64{21, 21, 21, 21}},
 		{"0", 3, []int64{0, 0, 0, 0}},
@@ -379,7 +379,7 @@ func TestRequestsThatSayItAll(t *testing.T) {
 		t.Errorf("%+v", p.Carts)
 	}
 	wantStock := []reservation.Stocking{
-		{Bucket: reservation.Bucket{Shop: 1, Item: 1, Group: 1}, Quantity: 8}, {Bucket: reservation.Bucket{Shop: 2, Item: 1, Group: 1}, Quantity: 6},
+		{Bucket: reservation.Bucket{Shop: 1, Item: 1, Group: 1}, Quantity: 4}, {Bucket: reservation.Bucket{Shop: 2, Item: 1, Group: 1}, Quantity: 3},
 	}
 	if diff := cmp.Diff(wantStock, p.Stock); diff != "" {
 		t.Error(diff)

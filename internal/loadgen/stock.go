@@ -15,8 +15,7 @@ type Stock struct {
 	fixed  bool
 }
 
-// Plenty covers all demand, what all carts together want and all write-offs, twice: while claims are under way Redis
-// may show less than there is by what they claim, and nothing is to be rejected for that.
+// Plenty covers all demand: what all carts together want, and all write-offs.
 func Plenty() Stock { return Stock{} }
 
 // Scarce is Plenty, but a bucket that at least 5 carts of the recording want has only 60% of its demand, though
@@ -30,7 +29,6 @@ func Each(n int64) Stock { return Stock{each: n, fixed: true} }
 const (
 	scarceCarts   = 5
 	scarcePercent = 60
-	plentyTimes   = 2
 )
 
 // ParseStock reads scarce, plenty or a number.
@@ -75,7 +73,7 @@ func (s Stock) amount(w want) int64 {
 	case s.scarce && w.carts >= scarceCarts:
 		return max(w.demand*scarcePercent/100, w.largest)
 	default:
-		return plentyTimes * w.demand
+		return w.demand
 	}
 }
 
@@ -127,7 +125,7 @@ func withinBounds(s step, sums map[reservation.Bucket]int64, of func(reservation
 	check := func(b reservation.Bucket) error {
 		w := of(b)
 		room := int64(reservation.MaxOnHand) / int64(o.Repeat)
-		if max(plentyTimes*w.demand, o.Stock.each)+w.back > room {
+		if max(w.demand, o.Stock.each)+w.back > room {
 			return &ParseError{File: s.file, Line: s.line, Reason: fmt.Sprintf(
 				"with this, bucket %s would need more than %d pieces in all: repeat it less, or give it less stock", b, int64(reservation.MaxOnHand))}
 		}
