@@ -6,5 +6,9 @@
 // two availabilities is exactly what the operations that overlapped can account for, and both agree afterwards.
 // Whatever cannot be explained counts against the pod.
 //
+// One Engine lives as long as its router and sees its pod move through the stages: the truth of an operation is that of
+// its last decision's stage, and effects are noted by store. What other routers of the pod did it reads from the stores
+// as far as they tell; what they do not tell is counted as unseen, apart, and only while there are others.
+//
 // It never changes a reservation, and it never delays an answer.
 package diff

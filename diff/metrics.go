@@ -29,7 +29,7 @@ func newMetrics(r prometheus.Registerer, pod string) *metrics {
 		}, []string{"op", "reason"}),
 		explained: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "twinhold_diff_differences_total",
-			Help: "Unequal pairs once settled, by verdict and explanation; explanation none counts against the pod.",
+			Help: "Unequal pairs once settled, by verdict and explanation; none counts against the pod, unseen may be another router's doing.",
 		}, []string{"op", "verdict", "explanation"}),
 	}
 }
