@@ -223,7 +223,7 @@ func TestReload(t *testing.T) {
 		}
 	}
 
-	write(minimal + "tuning: {settle: 3s}\ndata: {listen: \"127.0.0.1:9999\"}\n")
+	write(minimal + "tuning: {look_up: 60ms}\ndata: {listen: \"127.0.0.1:9999\"}\n")
 	fail = errors.New("planted")
 	r.Reload(t.Context())
 	if r.Current() != now || len(applied) != 1 {
@@ -235,7 +235,7 @@ func TestReload(t *testing.T) {
 	if c := r.Current(); len(applied) != 2 || c != applied[1] || show(c.Tuning.Settle) != "3s" || c.Data.Listen != now.Data.Listen {
 		t.Errorf("it runs by %+v", c)
 	}
-	for _, want := range []string{"tuning.settle", "taken=now", "data.listen", `taken="after a restart"`, "changes=2"} {
+	for _, want := range []string{"tuning.look_up", "taken=now", "data.listen", `taken="after a restart"`, "changes=2"} {
 		if !strings.Contains(logged.String(), want) {
 			t.Errorf("the log lacks %q:\n%s", want, logged.String())
 		}

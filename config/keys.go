@@ -15,7 +15,7 @@ type key struct {
 }
 
 // keys is every key outside the pods, in the order of testdata/full.yaml. A restart is needed for what a process
-// opens once: listeners, its name, connections, queues.
+// opens once: listeners, its name, stores, queues.
 func keys(c *Config) []key {
 	d, p, t, g := &c.Defaults, &c.Payment, &c.Tuning, &c.Gates
 	return []key{
@@ -31,10 +31,10 @@ func keys(c *Config) []key {
 
 		{"defaults.ttl", Now, &d.TTL},
 		{"defaults.max_ttl", Now, &d.MaxTTL},
-		{"defaults.retention", Now, &d.Retention},
-		{"defaults.pool_size", Now, &d.PoolSize},
-		{"defaults.low_water", Now, &d.LowWater},
-		{"defaults.late_claim", Now, &d.LateClaim},
+		{"defaults.retention", AfterRestart, &d.Retention},
+		{"defaults.pool_size", AfterRestart, &d.PoolSize},
+		{"defaults.low_water", AfterRestart, &d.LowWater},
+		{"defaults.late_claim", AfterRestart, &d.LateClaim},
 		{"defaults.poll", Now, &d.Poll},
 		{"defaults.cooldown", Now, &d.Cooldown},
 		{"payment.timeout", Now, &p.Timeout},
@@ -43,27 +43,27 @@ func keys(c *Config) []key {
 
 		{"tuning.mirror.queue", AfterRestart, &t.Mirror.Queue},
 		{"tuning.mirror.workers", AfterRestart, &t.Mirror.Workers},
-		{"tuning.mirror.deadline", Now, &t.Mirror.Deadline},
-		{"tuning.mirror.breaker.failures", Now, &t.Mirror.Breaker.Failures},
-		{"tuning.mirror.breaker.open_for", Now, &t.Mirror.Breaker.OpenFor},
-		{"tuning.mirror.breaker.probes", Now, &t.Mirror.Breaker.Probes},
-		{"tuning.settle", Now, &t.Settle},
+		{"tuning.mirror.deadline", AfterRestart, &t.Mirror.Deadline},
+		{"tuning.mirror.breaker.failures", AfterRestart, &t.Mirror.Breaker.Failures},
+		{"tuning.mirror.breaker.open_for", AfterRestart, &t.Mirror.Breaker.OpenFor},
+		{"tuning.mirror.breaker.probes", AfterRestart, &t.Mirror.Breaker.Probes},
+		{"tuning.settle", AfterRestart, &t.Settle},
 		{"tuning.catch_up", Now, &t.CatchUp},
 		{"tuning.cut_budget", Now, &t.CutBudget},
 		{"tuning.handover_budget", Now, &t.HandoverBudget},
 		{"tuning.look_up", Now, &t.LookUp},
 		{"tuning.redis.connections", AfterRestart, &t.Redis.Connections},
-		{"tuning.redis.deadline", Now, &t.Redis.Deadline},
+		{"tuning.redis.deadline", AfterRestart, &t.Redis.Deadline},
 		{"tuning.mysql.connections", AfterRestart, &t.MySQL.Connections},
-		{"tuning.mysql.deadline", Now, &t.MySQL.Deadline},
-		{"tuning.mysql.transaction_limit", Now, &t.MySQL.TransactionLimit},
+		{"tuning.mysql.deadline", AfterRestart, &t.MySQL.Deadline},
+		{"tuning.mysql.transaction_limit", AfterRestart, &t.MySQL.TransactionLimit},
 		{"tuning.mysql.lock_wait", AfterRestart, &t.MySQL.LockWait},
-		{"tuning.mysql.attempts", Now, &t.MySQL.Attempts},
+		{"tuning.mysql.attempts", AfterRestart, &t.MySQL.Attempts},
 		{"tuning.sweep.interval", Now, &t.Sweep.Interval},
 		{"tuning.sweep.batch", Now, &t.Sweep.Batch},
-		{"tuning.sweep.grace", Now, &t.Sweep.Grace},
-		{"tuning.pin_lease", Now, &t.PinLease},
-		{"tuning.large_cart", Now, &t.LargeCart},
+		{"tuning.sweep.grace", AfterRestart, &t.Sweep.Grace},
+		{"tuning.pin_lease", AfterRestart, &t.PinLease},
+		{"tuning.large_cart", AfterRestart, &t.LargeCart},
 
 		{"gates.min_compared", Now, &g.MinCompared},
 		{"gates.max_latency_ratio", Now, &g.MaxLatencyRatio},

@@ -18,7 +18,7 @@ func (p *Pod) Sweep(ctx context.Context) (int, error) {
 		if st.Stage.Route(reservation.OpExpire).Decides == reservation.MySQL {
 			store = p.opt.MySQL
 		}
-		res, err := store.Sweep(ctx, st, p.opt.SweepBatch)
+		res, err := store.Sweep(ctx, st, p.tune().SweepBatch)
 		for i := range res.Expired {
 			p.expired(st, res.Expired[i], began)
 		}

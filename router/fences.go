@@ -20,23 +20,27 @@ type FencedStore interface {
 // Fences gives the fence that a router of this pod believes at its start: the one of the higher epoch, where Redis's
 // wins a draw. A pod that neither store knows starts in the declared stage, at epoch 1: MySQL's fence first, so that
 // an interrupted start is completed by the next. A store that does not answer is left out, if the other one's fence
-// says that the pod can do without it: Redis where Redis decides, MySQL where MySQL does.
-func Fences(ctx context.Context, pod string, declared reservation.Stage, redis, mysql FencedStore) (reservation.Fence, error) {
+// says that the pod can do without it: Redis where Redis decides, MySQL where MySQL does. It gives MySQL's fence too, the
+// zero fence where it was not read.
+func Fences(ctx context.Context, pod string, declared reservation.Stage, redis, mysql FencedStore) (believe, inMySQL reservation.Fence, err error) {
 	rf, redisErr := redis.ReadFence(ctx)
 	mf, mysqlErr := mysql.ReadFence(ctx)
 	switch {
 	case redisErr != nil && mysqlErr != nil:
-		return reservation.Fence{}, fmt.Errorf("read the fences of pod %s: %w", pod, errors.Join(redisErr, mysqlErr))
+		return rf, mf, fmt.Errorf("read the fences of pod %s: %w", pod, errors.Join(redisErr, mysqlErr))
 	case redisErr != nil:
-		return alone(pod, reservation.MySQL, mf, redisErr)
+		believe, err = alone(pod, reservation.MySQL, mf, redisErr)
+		return believe, mf, err
 	case mysqlErr != nil:
-		return alone(pod, reservation.Redis, rf, mysqlErr)
+		believe, err = alone(pod, reservation.Redis, rf, mysqlErr)
+		return believe, mf, err
 	case rf.Epoch == 0 && mf.Epoch == 0, rf.Epoch == 0 && mf.Stamp == reservation.Stamp{Epoch: 1, Stage: declared}:
-		return start(ctx, pod, reservation.Stamp{Epoch: 1, Stage: declared}, mf, redis, mysql)
+		believe, err = start(ctx, pod, reservation.Stamp{Epoch: 1, Stage: declared}, mf, redis, mysql)
+		return believe, mf, err
 	case rf.Epoch >= mf.Epoch:
-		return rf, nil
+		return rf, mf, nil
 	default: // Redis has lost its fence, or the flip that raised it: the router meets that, and restores
-		return mf, nil
+		return mf, mf, nil
 	}
 }
 

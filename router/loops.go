@@ -7,9 +7,9 @@ import (
 	"github.com/twinhold/twinhold/reservation"
 )
 
-// every calls f at once and then with a pause of d between two calls, earlier when it is signalled, until the context
+// every calls f at once and then with a pause of d() between two calls, earlier when it is signalled, until the context
 // ends. A nil signal never comes.
-func every(ctx context.Context, d time.Duration, signal <-chan struct{}, f func(context.Context)) {
+func every(ctx context.Context, d func() time.Duration, signal <-chan struct{}, f func(context.Context)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -20,8 +20,20 @@ func every(ctx context.Context, d time.Duration, signal <-chan struct{}, f func(
 		case <-signal:
 		}
 		f(ctx)
-		timer.Reset(d)
+		timer.Reset(d())
 	}
+}
+
+func always(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
+
+func (p *Pod) poll() time.Duration { return p.tune().Poll }
+
+// catchUpPause is the pause between two rounds, or between two looks whether there are any.
+func (p *Pod) catchUpPause() time.Duration {
+	if d := p.tune().CatchUpEvery; d > 0 {
+		return d
+	}
+	return othersPause
 }
 
 // The bounds of one turn of a loop.
@@ -36,8 +48,8 @@ const (
 
 // beatLoop sends heartbeats, and so learns of every change of the fence in Redis.
 func (p *Pod) beatLoop(ctx context.Context) {
-	every(ctx, p.opt.Poll, nil, func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, max(beatTimeout, p.opt.Poll))
+	every(ctx, p.poll, nil, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, max(beatTimeout, p.tune().Poll))
 		defer cancel()
 		if err := p.beat(ctx); err != nil && ctx.Err() == nil {
 			p.opt.Logger.Debug("no heartbeat", "pod", p.opt.ID, "err", err)
@@ -55,7 +67,7 @@ const (
 
 // othersLoop tells the comparison how many other routers there are: what they do, it does not see.
 func (p *Pod) othersLoop(ctx context.Context) {
-	every(ctx, othersPause, nil, func(ctx context.Context) {
+	every(ctx, always(othersPause), nil, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 		defer cancel()
 		hbs, err := p.opt.Redis.Routers(ctx, othersKeep)
@@ -74,7 +86,7 @@ func (p *Pod) othersLoop(ctx context.Context) {
 
 // mysqlLoop brings MySQL's fence up to Redis's, and learns what it carries.
 func (p *Pod) mysqlLoop(ctx context.Context) {
-	every(ctx, p.opt.Poll, p.raise, func(ctx context.Context) {
+	every(ctx, p.poll, p.raise, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, raiseTimeout)
 		defer cancel()
 		err := p.readMySQLFence(ctx)
@@ -119,7 +131,7 @@ func (p *Pod) restore(ctx context.Context) {
 
 // sweepLoop ends due reservations, also without traffic.
 func (p *Pod) sweepLoop(ctx context.Context) {
-	every(ctx, p.opt.SweepEvery, nil, func(ctx context.Context) {
+	every(ctx, func() time.Duration { return p.tune().SweepEvery }, nil, func(ctx context.Context) {
 		if _, err := p.Sweep(ctx); err != nil && ctx.Err() == nil {
 			p.opt.Logger.Warn("sweep failed, it will be tried again", "pod", p.opt.ID, "err", err)
 		}
@@ -128,7 +140,7 @@ func (p *Pod) sweepLoop(ctx context.Context) {
 
 // purgeLoop has the store that follows remove what is past its retention, and complete claims under way.
 func (p *Pod) purgeLoop(ctx context.Context) {
-	every(ctx, purgePause, nil, func(ctx context.Context) {
+	every(ctx, always(purgePause), nil, func(ctx context.Context) {
 		st := p.Stamp()
 		if !st.Stage.DualWrite() || p.isCut() {
 			return
@@ -137,7 +149,7 @@ func (p *Pod) purgeLoop(ctx context.Context) {
 		if st.Stage.Truth() == reservation.MySQL {
 			other = p.opt.Redis
 		}
-		if _, err := other.Sweep(ctx, st, p.opt.SweepBatch); err != nil && ctx.Err() == nil && !stale(err) {
+		if _, err := other.Sweep(ctx, st, p.tune().SweepBatch); err != nil && ctx.Err() == nil && !stale(err) {
 			p.opt.Logger.Debug("the store that follows was not swept", "pod", p.opt.ID, "err", err)
 		}
 	})
@@ -148,7 +160,7 @@ func (p *Pod) drainLoop(ctx context.Context) {
 	if p.opt.DrainMarks == nil {
 		return
 	}
-	every(ctx, p.opt.Poll, nil, func(ctx context.Context) {
+	every(ctx, p.poll, nil, func(ctx context.Context) {
 		if !p.marks.Load() || p.isCut() || p.suspect.Load() || !p.Stamp().Stage.DualWrite() {
 			return
 		}
@@ -162,11 +174,15 @@ func (p *Pod) drainLoop(ctx context.Context) {
 
 // catchUpLoop brings the stores together, round after round.
 func (p *Pod) catchUpLoop(ctx context.Context) {
-	if p.opt.CatchUp == nil || p.opt.CatchUpEvery <= 0 {
+	if p.opt.CatchUp == nil {
 		return
 	}
-	pause(ctx, p.opt.CatchUpEvery)
-	every(ctx, p.opt.CatchUpEvery, nil, func(ctx context.Context) {
+	first := true
+	every(ctx, p.catchUpPause, nil, func(ctx context.Context) {
+		if first || p.tune().CatchUpEvery <= 0 {
+			first = false
+			return
+		}
 		if !p.Stamp().Stage.DualWrite() || p.isCut() || p.suspect.Load() {
 			return
 		}

@@ -25,7 +25,7 @@ func (p *Pod) lookUp(ctx context.Context, st reservation.Stamp, find func(contex
 		p.skip("breaker_open")
 		return nil, nil //nolint:nilnil // as above
 	}
-	looking, cancel := context.WithTimeout(ctx, p.opt.LookUp)
+	looking, cancel := context.WithTimeout(ctx, p.tune().LookUp)
 	defer cancel()
 	err := p.raiseMySQL(looking)
 	if err == nil && p.Stamp() != st {
@@ -44,6 +44,9 @@ func (p *Pod) lookUp(ctx context.Context, st reservation.Stamp, find func(contex
 		return nil, nil //nolint:nilnil // as above
 	}
 	if !rec.Marked && rec.Epoch >= p.believe().IncarnationEpoch {
+		if _, err := p.opt.Redis.Get(ctx, rec.Shop, rec.ID); err == nil {
+			return nil, nil //nolint:nilnil // Redis has it too: it is no news
+		}
 		p.metrics.lookUps.WithLabelValues("unanswered").Inc()
 		return &rec, nil
 	}

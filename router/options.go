@@ -14,22 +14,10 @@ import (
 	"github.com/twinhold/twinhold/shadow"
 )
 
-// PodOptions configure a Pod.
-type PodOptions struct {
-	ID    string
-	Shops []ShopRange
-	// Name is this router's among the pod's routers, in heartbeats.
-	Name string
-	// Fence is what the router believes at first; see Fences.
-	Fence  reservation.Fence
+// Tuning is what of a pod's options may change while it serves.
+type Tuning struct {
+	// Limits bound the ttl that a caller may ask for.
 	Limits reservation.Limits
-	Redis  Redis
-	MySQL  MySQL
-	// Mirrors, if not nil, are asked in place of the two stores where they follow. Tests plant faults there.
-	Mirrors shadow.Either
-	// Queue and Diff tune the mirror and the comparison; pod, stores, logger and registerer are filled in.
-	Queue shadow.Options
-	Diff  diff.Options
 	// Poll is the pause between two heartbeats, and two reads of MySQL's fence. Default 200 ms.
 	Poll time.Duration
 	// CutBudget is how long, in cutover, a write to Redis may take before the router goes on without it. Default 250 ms.
@@ -41,31 +29,56 @@ type PodOptions struct {
 	// SweepEvery is the pause between sweeps. Default 200 ms. SweepBatch is how many records one takes. Default 500.
 	SweepEvery time.Duration
 	SweepBatch int
-	// Restore rebuilds the pod's Redis from MySQL; known are stamps that this router has seen. Nil: nobody does here.
-	Restore func(ctx context.Context, known []reservation.Stamp) error
-	// CatchUp brings both stores together; it is called again and again in the dual-write stages, CatchUpEvery apart.
-	// DrainMarks gives Redis what is marked; it is called while marks are outstanding and Redis can be reached.
-	CatchUp      func(ctx context.Context) error
+	// CatchUpEvery is the pause between two full rounds of catch-up; 0: none.
 	CatchUpEvery time.Duration
-	DrainMarks   func(ctx context.Context) error
-	Logger       *slog.Logger
-	Registerer   prometheus.Registerer
 }
 
-func (o *PodOptions) defaults() {
+func (t Tuning) withDefaults() Tuning {
 	def := func(v *time.Duration, d time.Duration) {
 		if *v == 0 {
 			*v = d
 		}
 	}
-	def(&o.Poll, 200*time.Millisecond)
-	def(&o.CutBudget, 250*time.Millisecond)
-	def(&o.AgreeBudget, time.Second)
-	def(&o.LookUp, 50*time.Millisecond)
-	def(&o.SweepEvery, 200*time.Millisecond)
-	if o.SweepBatch == 0 {
-		o.SweepBatch = 500
+	def(&t.Poll, 200*time.Millisecond)
+	def(&t.CutBudget, 250*time.Millisecond)
+	def(&t.AgreeBudget, time.Second)
+	def(&t.LookUp, 50*time.Millisecond)
+	def(&t.SweepEvery, 200*time.Millisecond)
+	if t.SweepBatch == 0 {
+		t.SweepBatch = 500
 	}
+	return t
+}
+
+// PodOptions configure a Pod.
+type PodOptions struct {
+	ID    string
+	Shops []ShopRange
+	// Name is this router's among the pod's routers, in heartbeats.
+	Name string
+	// Fence is what the router believes at first; see Fences.
+	Fence reservation.Fence
+	// MySQLFence is what MySQL's fence said at the start; the zero fence: it was not asked.
+	MySQLFence reservation.Fence
+	Tuning     Tuning
+	Redis      Redis
+	MySQL      MySQL
+	// Mirrors, if not nil, are asked in place of the two stores where they follow. Tests plant faults there.
+	Mirrors shadow.Either
+	// Queue and Diff tune the mirror and the comparison; pod, stores, logger and registerer are filled in.
+	Queue shadow.Options
+	Diff  diff.Options
+	// Restore rebuilds the pod's Redis from MySQL; known are stamps that this router has seen. Nil: nobody does here.
+	Restore func(ctx context.Context, known []reservation.Stamp) error
+	// CatchUp brings both stores together; it is called again and again in the dual-write stages.
+	// DrainMarks gives Redis what is marked; it is called while marks are outstanding and Redis can be reached.
+	CatchUp    func(ctx context.Context) error
+	DrainMarks func(ctx context.Context) error
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+func (o *PodOptions) defaults() {
 	if o.Name == "" {
 		o.Name = "router"
 	}

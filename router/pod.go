@@ -15,6 +15,7 @@ import (
 // Pod is one pod as a router serves it.
 type Pod struct {
 	opt     PodOptions
+	tuning  atomic.Pointer[Tuning]
 	queue   *shadow.Queue
 	engine  *diff.Engine
 	metrics *metrics
@@ -46,6 +47,7 @@ func NewPod(opt PodOptions) (*Pod, error) {
 	}
 	p := &Pod{opt: opt, metrics: newMetrics(opt.Registerer, opt.ID), raise: make(chan struct{}, 1), restoring: make(chan struct{}, 1)}
 	p.fence.Store(&opt.Fence)
+	p.Tune(opt.Tuning)
 	p.redisOK.Store(true)
 	p.mysqlOK.Store(true)
 	p.metrics.epoch.Set(float64(opt.Fence.Epoch))
@@ -63,8 +65,20 @@ func NewPod(opt PodOptions) (*Pod, error) {
 		return nil, err
 	}
 	p.engine, p.queue = engine, queue
+	if opt.MySQLFence.Epoch != 0 {
+		p.heardMySQL(opt.MySQLFence)
+	}
 	return p, nil
 }
+
+// Tune changes what may change while the pod serves.
+func (p *Pod) Tune(t Tuning) {
+	t = t.withDefaults()
+	p.tuning.Store(&t)
+}
+
+// tune is the tuning of now. Treat it as read-only.
+func (p *Pod) tune() *Tuning { return p.tuning.Load() }
 
 // ID is the pod's id.
 func (p *Pod) ID() string { return p.opt.ID }

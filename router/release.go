@@ -106,7 +106,7 @@ func (r *releasing) both(ctx context.Context) error {
 		return err
 	}
 	r.ans.asked = time.Now()
-	writing, cancel := inBudget(ctx, r.p.opt.AgreeBudget, len(r.res.Record.Lines))
+	writing, cancel := inBudget(ctx, r.p.tune().AgreeBudget, len(r.res.Record.Lines))
 	defer cancel()
 	j, err := r.p.opt.Mirrors.MySQL.Mirror(writing, r.st, r.op())
 	switch {
@@ -126,7 +126,7 @@ func (r *releasing) byMySQL(ctx context.Context) error {
 		return err
 	}
 	r.ans.asked = time.Now()
-	writing, cancel := inBudget(ctx, r.p.opt.CutBudget, len(r.res.Record.Lines))
+	writing, cancel := inBudget(ctx, r.p.tune().CutBudget, len(r.res.Record.Lines))
 	defer cancel()
 	j, err := r.p.opt.Mirrors.Redis.Mirror(writing, r.st, r.op())
 	switch {

@@ -11,7 +11,7 @@ import (
 
 // Reserve places a hold in one of the pod's shops.
 func (p *Pod) Reserve(ctx context.Context, shop int64, key string, lines []reservation.Line, ttl time.Duration) (reservation.Result, error) {
-	req, err := reservation.NewRequest(shop, key, lines, ttl, p.opt.Limits)
+	req, err := reservation.NewRequest(shop, key, lines, ttl, p.tune().Limits)
 	if err != nil {
 		return reservation.Result{}, err
 	}
@@ -125,7 +125,7 @@ func (r *reserving) byMySQL(ctx context.Context) error {
 		return err
 	}
 	r.ans.asked = time.Now()
-	writing, cancel := inBudget(ctx, r.p.opt.CutBudget, len(r.req.Lines))
+	writing, cancel := inBudget(ctx, r.p.tune().CutBudget, len(r.req.Lines))
 	defer cancel()
 	j, err := r.p.opt.Mirrors.Redis.Mirror(writing, r.st, r.op())
 	switch {
@@ -200,7 +200,7 @@ func (r *reserving) both(ctx context.Context) error {
 // store writes Redis's outcome into MySQL before it is answered.
 func (r *reserving) store(ctx context.Context, op reservation.MirrorOp) error {
 	r.ans.asked = time.Now()
-	writing, cancel := inBudget(ctx, r.p.opt.AgreeBudget, len(r.req.Lines))
+	writing, cancel := inBudget(ctx, r.p.tune().AgreeBudget, len(r.req.Lines))
 	defer cancel()
 	j, err := r.p.opt.Mirrors.MySQL.Mirror(writing, r.st, op)
 	if silent(err) {
@@ -231,7 +231,7 @@ func (r *reserving) agree(ctx context.Context) error {
 // askMySQL gets MySQL's word on a provisional hold. A reply that is lost is looked up once; where that settles nothing
 // the handover is aborted.
 func (r *reserving) askMySQL(ctx context.Context, rec reservation.Record) (reservation.Judgement, error) {
-	asking, cancel := inBudget(ctx, r.p.opt.AgreeBudget, len(rec.Lines))
+	asking, cancel := inBudget(ctx, r.p.tune().AgreeBudget, len(rec.Lines))
 	defer cancel()
 	j, err := r.p.opt.MySQL.Agree(asking, r.st, rec)
 	if !silent(err) {
@@ -240,7 +240,7 @@ func (r *reserving) askMySQL(ctx context.Context, rec reservation.Record) (reser
 	if ctx.Err() != nil {
 		return j, err // the caller is gone: its retry goes on from here
 	}
-	looking, done := inBudget(ctx, r.p.opt.AgreeBudget/2, 0)
+	looking, done := inBudget(ctx, r.p.tune().AgreeBudget/2, 0)
 	defer done()
 	found, lookErr := r.p.opt.MySQL.Get(looking, rec.Shop, rec.ID)
 	if lookErr != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/twinhold/twinhold/reservation"
@@ -15,7 +16,10 @@ import (
 type ShopRange struct{ From, To int64 }
 
 // Router carries operations to their pods. Its methods are safe for concurrent use.
-type Router struct {
+type Router struct{ table atomic.Pointer[table] }
+
+// table says which shops are whose.
+type table struct {
 	pods   []*Pod
 	ranges []podRange // sorted by From, not overlapping
 }
@@ -27,28 +31,43 @@ type podRange struct {
 
 // New makes a router over pods whose shops do not overlap.
 func New(pods ...*Pod) (*Router, error) {
-	r := &Router{pods: pods}
+	r := &Router{}
+	return r, r.SetPods(pods...)
+}
+
+// SetPods replaces the pods. Operations that are under way in one that is left out go on there.
+func (r *Router) SetPods(pods ...*Pod) error {
+	t := &table{pods: pods}
 	for _, p := range pods {
 		for _, s := range p.opt.Shops {
-			r.ranges = append(r.ranges, podRange{s, p})
+			t.ranges = append(t.ranges, podRange{s, p})
 		}
 	}
+	if err := t.sort(); err != nil {
+		return err
+	}
+	r.table.Store(t)
+	return nil
+}
+
+func (r *table) sort() error {
 	slices.SortFunc(r.ranges, func(a, b podRange) int { return cmp.Compare(a.From, b.From) })
 	for i := 1; i < len(r.ranges); i++ {
 		a, b := r.ranges[i-1], r.ranges[i]
 		if b.From <= a.To {
-			return nil, fmt.Errorf("shops %d-%d of pod %s and %d-%d of pod %s overlap", a.From, a.To, a.pod.opt.ID, b.From, b.To, b.pod.opt.ID)
+			return fmt.Errorf("shops %d-%d of pod %s and %d-%d of pod %s overlap", a.From, a.To, a.pod.opt.ID, b.From, b.To, b.pod.opt.ID)
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // Pods gives the router's pods.
-func (r *Router) Pods() []*Pod { return slices.Clone(r.pods) }
+func (r *Router) Pods() []*Pod { return slices.Clone(r.table.Load().pods) }
 
 // PodOf finds the pod of a shop.
 func (r *Router) PodOf(shop int64) (*Pod, error) {
-	i, ok := slices.BinarySearchFunc(r.ranges, shop, func(p podRange, shop int64) int {
+	ranges := r.table.Load().ranges
+	i, ok := slices.BinarySearchFunc(ranges, shop, func(p podRange, shop int64) int {
 		switch {
 		case shop < p.From:
 			return 1
@@ -63,7 +82,7 @@ func (r *Router) PodOf(shop int64) (*Pod, error) {
 			Field: "shopId", Reason: fmt.Sprintf("%d belongs to no pod: add it to a pod's shops in the configuration", shop),
 		}
 	}
-	return r.ranges[i].pod, nil
+	return ranges[i].pod, nil
 }
 
 // Reserve places a hold. A zero ttl takes the configured default.
@@ -122,15 +141,15 @@ func (r *Router) Availability(ctx context.Context, b reservation.Bucket) (reserv
 
 // Start starts every pod's background work.
 func (r *Router) Start() {
-	for _, p := range r.pods {
+	for _, p := range r.Pods() {
 		p.Start()
 	}
 }
 
 // Close stops every pod: what was taken is carried to the mirrors until the context ends, the rest becomes gaps.
 func (r *Router) Close(ctx context.Context) error {
-	errs := make([]error, 0, len(r.pods))
-	for _, p := range r.pods {
+	errs := []error{}
+	for _, p := range r.Pods() {
 		errs = append(errs, p.Close(ctx))
 	}
 	return errors.Join(errs...)

@@ -114,7 +114,7 @@ func newPodIn(t *testing.T, st reservation.Stamp) (*router.Pod, *truth) {
 	p, err := router.NewPod(router.PodOptions{
 		ID: "pod-1", Shops: []router.ShopRange{{From: 1, To: 9}}, Fence: reservation.Fence{Stamp: st},
 		Redis: redisLike{s}, MySQL: mysqlLike{memory(t, reservation.MySQL, st)},
-		Limits: reservation.Limits{DefaultTTL: time.Minute, MaxTTL: time.Hour, MinTTL: time.Second},
+		Tuning: router.Tuning{Limits: reservation.Limits{DefaultTTL: time.Minute, MaxTTL: time.Hour, MinTTL: time.Second}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 
 	"github.com/twinhold/twinhold/config"
@@ -44,29 +42,9 @@ func (a *app) take(ctx context.Context, next *config.Config, changes []config.Ch
 	if err := srv.SetTokens(tokens); err != nil {
 		return err
 	}
-	if err := takePods(ctx, next, changes, set); err != nil {
+	if err := set.Take(ctx, next, changes); err != nil {
 		return err
 	}
 	srv.SetPods(serverPods(set))
-	return nil
-}
-
-// taker is a set that takes pods and tuning while it serves.
-type taker interface {
-	Take(ctx context.Context, next *config.Config, changes []config.Change) error
-}
-
-var errNotTaken = errors.New("this version takes pods, tuning and bounds at a restart only: start serve again")
-
-// takePods hands what is not the listeners' on. What cannot be taken must not pass for taken.
-func takePods(ctx context.Context, next *config.Config, changes []config.Change, set *podset.Set) error {
-	if t, ok := any(set).(taker); ok {
-		return t.Take(ctx, next, changes)
-	}
-	for _, c := range changes {
-		if c.Takes == config.Now && !strings.HasPrefix(c.Path, "data.") && !strings.HasPrefix(c.Path, "admin.") {
-			return errNotTaken
-		}
-	}
 	return nil
 }

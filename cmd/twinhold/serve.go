@@ -51,7 +51,7 @@ func (a *app) serve(ctx context.Context) (err error) {
 	log := slog.New(slog.NewTextHandler(a.err, nil))
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	set, err := podset.Open(ctx, cfg, podset.Options{Logger: log, Registerer: reg})
+	set, err := podset.Open(ctx, cfg, podset.Options{Logger: log, Registerer: reg, Version: version()})
 	if err != nil {
 		return &exitError{code: exitFailed, err: err, hint: openHint(err, a.configPath)}
 	}
@@ -102,6 +102,7 @@ func serverPods(set *podset.Set) []server.Pod {
 func serverPod(p *podset.Pod) server.Pod {
 	return server.Pod{
 		ID: p.Config.ID, Stores: p.Config.StoresID(), Redis: p.Redis, MySQL: p.MySQL,
+		Control: func(by string) (server.Control, error) { return p.Control(by) },
 		State: func() server.State {
 			s := p.Router.State()
 			return server.State{
@@ -110,10 +111,10 @@ func serverPod(p *podset.Pod) server.Pod {
 			}
 		},
 		Mirror: func() (int, string) {
-			if q := p.Router.Queue(); q != nil {
-				return q.Depth(), q.Breaker()
+			if !p.Router.Stamp().Stage.DualWrite() {
+				return 0, "none"
 			}
-			return 0, "none"
+			return p.Router.Queue().Depth(), p.Router.Queue().Breaker()
 		},
 	}
 }

@@ -5,17 +5,20 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/twinhold/twinhold/config"
 	"github.com/twinhold/twinhold/killswitch"
 	"github.com/twinhold/twinhold/reservation"
 	"github.com/twinhold/twinhold/shadow"
 )
 
 // Control makes the pod's kill switch. By is who uses it, for the audit; empty: the user of the operating system.
-func (p *Pod) Control(cfg *config.Config, by string) (*killswitch.Control, error) {
-	settle := cfg.Tuning.Settle
+func (p *Pod) Control(by string) (*killswitch.Control, error) {
+	cfg := p.cfg.Load()
+	settle, maxStage := cfg.Tuning.Settle, p.Config.MaxStage
+	if pc, ok := cfg.Pod(p.Config.ID); ok {
+		maxStage = pc.MaxStage
+	}
 	return killswitch.New(killswitch.Options{
-		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Declared: p.Config.DeclaredStage(), MaxStage: p.Config.MaxStage,
+		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Declared: p.Config.DeclaredStage(), MaxStage: maxStage,
 		Cooldown: cfg.Defaults.Cooldown, LongestTTL: cfg.Defaults.MaxTTL, Poll: cfg.Defaults.Poll, By: by, Version: p.version,
 		Bounds: killswitch.Bounds{
 			MinCompared: int64(cfg.Gates.MinCompared), LatencyRatio: cfg.Gates.MaxLatencyRatio, MaxQueue: cfg.Gates.MaxQueue,

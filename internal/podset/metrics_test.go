@@ -58,7 +58,7 @@ pods:
 	if err := p.openStores(t.Context(), cfg, opt); err != nil {
 		t.Fatal(err)
 	}
-	p.Router, err = router.NewPod(p.routerOptions(cfg, reservation.Fence{Stamp: reservation.Stamp{Epoch: 1, Stage: reservation.Shadow}}, opt))
+	p.Router, err = router.NewPod(p.routerOptions(cfg, reservation.Fence{Stamp: reservation.Stamp{Epoch: 1, Stage: reservation.Shadow}}, reservation.Fence{}, opt))
 	if err != nil {
 		t.Fatal(err)
 	}

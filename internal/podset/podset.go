@@ -9,9 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -46,6 +45,8 @@ type Options struct {
 type Set struct {
 	Router *router.Router
 	Pods   []*Pod
+
+	opt Options
 }
 
 // Pod is one pod with its parts.
@@ -59,7 +60,8 @@ type Pod struct {
 	// Notes say what a person should know of a pod that opened all the same.
 	Notes []string
 
-	name         string // this router's, among those of the pod
+	cfg          atomic.Pointer[config.Config] // as it was last taken
+	name         string                        // this router's, among those of the pod
 	version      string
 	grace, lease time.Duration
 	log          *slog.Logger
@@ -84,7 +86,7 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Set, error) {
 	if opt.Registerer == nil {
 		opt.Registerer = prometheus.NewRegistry()
 	}
-	s := &Set{}
+	s := &Set{opt: opt}
 	var pods []*router.Pod
 	for _, pc := range cfg.Pods {
 		if opt.Only != "" && pc.ID != opt.Only {
@@ -119,24 +121,19 @@ func OpenStores(ctx context.Context, cfg *config.Config, pc config.Pod) (*Pod, e
 }
 
 func newPod(cfg *config.Config, pc config.Pod, opt Options) *Pod {
-	return &Pod{
+	p := &Pod{
 		Config: pc, name: opt.routerName(cfg), version: opt.Version, grace: cfg.Tuning.Sweep.Grace, lease: cfg.Tuning.PinLease, log: opt.Logger, registerer: opt.Registerer,
 	}
+	p.cfg.Store(cfg)
+	return p
 }
 
 // routerName is how this router is called among those of a pod.
 func (o Options) routerName(cfg *config.Config) string {
-	switch {
-	case o.Router != "":
+	if o.Router != "" {
 		return o.Router
-	case cfg.Admin.Router != "":
-		return cfg.Admin.Router
 	}
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "router"
-	}
-	return host + "-" + strconv.Itoa(os.Getpid())
+	return cfg.Admin.RouterName()
 }
 
 func openPod(ctx context.Context, cfg *config.Config, pc config.Pod, opt Options) (*Pod, error) {
@@ -148,7 +145,7 @@ func openPod(ctx context.Context, cfg *config.Config, pc config.Pod, opt Options
 	if err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
-	fence, err := router.Fences(ctx, pc.ID, pc.DeclaredStage(), p.Redis, p.MySQL)
+	fence, inMySQL, err := router.Fences(ctx, pc.ID, pc.DeclaredStage(), p.Redis, p.MySQL)
 	if err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
@@ -161,7 +158,7 @@ func openPod(ctx context.Context, cfg *config.Config, pc config.Pod, opt Options
 	if err := p.openCatchUp(cfg, opt); err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
-	p.Router, err = router.NewPod(p.routerOptions(cfg, fence, opt))
+	p.Router, err = router.NewPod(p.routerOptions(cfg, fence, inMySQL, opt))
 	if err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
@@ -234,22 +231,28 @@ func (p *Pod) openCatchUp(cfg *config.Config, opt Options) (err error) {
 	return err
 }
 
-func (p *Pod) routerOptions(cfg *config.Config, fence reservation.Fence, opt Options) router.PodOptions {
+// tuningOf is what of a router's pod may change while it serves.
+func tuningOf(cfg *config.Config) router.Tuning {
+	t := cfg.Tuning
+	return router.Tuning{
+		Limits: cfg.Limits(), Poll: cfg.Defaults.Poll, CutBudget: t.CutBudget, AgreeBudget: t.HandoverBudget, LookUp: t.LookUp,
+		SweepEvery: t.Sweep.Interval, SweepBatch: t.Sweep.Batch, CatchUpEvery: t.CatchUp,
+	}
+}
+
+func (p *Pod) routerOptions(cfg *config.Config, fence, inMySQL reservation.Fence, opt Options) router.PodOptions {
 	t := cfg.Tuning
 	o := router.PodOptions{
-		ID: p.Config.ID, Name: p.name, Fence: fence, Limits: cfg.Limits(), Redis: p.Redis, MySQL: p.MySQL,
+		ID: p.Config.ID, Name: p.name, Fence: fence, MySQLFence: inMySQL, Tuning: tuningOf(cfg), Redis: p.Redis, MySQL: p.MySQL,
 		Queue: shadow.Options{
 			Capacity: t.Mirror.Queue, Workers: t.Mirror.Workers, Deadline: t.Mirror.Deadline,
 			BreakerFailures: uint32(t.Mirror.Breaker.Failures), //nolint:gosec // config bounds it
 			BreakerInterval: t.Mirror.Breaker.OpenFor,
 			BreakerProbes:   uint32(t.Mirror.Breaker.Probes), //nolint:gosec // config bounds it
 		},
-		Diff: diff.Options{Settle: t.Settle, Sink: p.Tallies, Nearby: diff.Nearby(p.MySQL, nearbyLimit)},
-		Poll: cfg.Defaults.Poll, CutBudget: t.CutBudget, AgreeBudget: t.HandoverBudget, LookUp: t.LookUp,
-		SweepEvery: t.Sweep.Interval, SweepBatch: t.Sweep.Batch,
-		Restore: p.restore, DrainMarks: p.drainMarks, CatchUpEvery: t.CatchUp,
-		CatchUp: func(ctx context.Context) error { return p.catchUpTurn(ctx, t.CatchUp) },
-		Logger:  opt.Logger, Registerer: opt.Registerer,
+		Diff:    diff.Options{Settle: t.Settle, Sink: p.Tallies, Nearby: diff.Nearby(p.MySQL, nearbyLimit)},
+		Restore: p.restore, DrainMarks: p.drainMarks, CatchUp: p.catchUpTurn,
+		Logger: opt.Logger, Registerer: opt.Registerer,
 	}
 	for _, r := range p.Config.Shops {
 		o.Shops = append(o.Shops, router.ShopRange{From: r.First, To: r.Last})

@@ -12,7 +12,6 @@ import (
 	"github.com/twinhold/twinhold/internal/podset"
 	"github.com/twinhold/twinhold/internal/podset/podsettest"
 	"github.com/twinhold/twinhold/reservation"
-	"github.com/twinhold/twinhold/router"
 )
 
 func TestMain(m *testing.M) { devtest.Main(m, devtest.Needs{}) }
@@ -216,13 +215,23 @@ func TestFlushedRedisIsNotTakenForANewPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	flush(t, stack)
-	if _, err := podset.Open(t.Context(), pods.Config, podset.Options{}); !errors.Is(err, router.ErrNoFence) {
-		t.Errorf("opening a pod whose Redis was flushed gave %v, want %v", err, router.ErrNoFence)
+	again := podsettest.Open(t, pods, podset.Options{Router: "again"})
+	if got := again.Router.Pods()[0].Stamp(); got != p.Router.Stamp() {
+		t.Errorf("opened at %v, want MySQL's fence %v", got, p.Router.Stamp())
 	}
 	_, err := p.Router.Reserve(t.Context(), shop, "k2", []reservation.Line{{Item: 1, Group: 1, Quantity: 1}}, time.Minute)
 	var fence *reservation.FenceError
 	if !errors.As(err, &fence) || fence.Verdict != reservation.NoFence {
 		t.Errorf("a reserve on the flushed Redis gave %v, want NOFENCE", err)
+	}
+	again.Router.Start()
+	devtest.Until(t, "Redis is restored", func() bool {
+		res, err := again.Router.Reserve(t.Context(), shop, "k", []reservation.Line{{Item: 1, Group: 1, Quantity: 1}}, time.Minute)
+		return err == nil && res.Replayed && res.Record.State == reservation.Held
+	})
+	fenceNow, err := again.Pods[0].Redis.ReadFence(t.Context())
+	if err != nil || fenceNow.Incarnation != 2 || fenceNow.IncarnationEpoch != fenceNow.Epoch || fenceNow.Epoch < 2 {
+		t.Errorf("the restored fence is %+v, %v", fenceNow, err)
 	}
 }
 

@@ -73,8 +73,8 @@ func (p *Pod) Backlog(ctx context.Context, settle time.Duration) (shadow.Round, 
 func (p *Pod) catchUpKey() string { return "{" + p.Config.ID + "}:catchup" }
 
 // catchUpTurn runs a full round, unless another router has run one within the pause between two.
-func (p *Pod) catchUpTurn(ctx context.Context, pause time.Duration) error {
-	mine, err := p.client.SetNX(ctx, p.catchUpKey(), p.name, pause).Result()
+func (p *Pod) catchUpTurn(ctx context.Context) error {
+	mine, err := p.client.SetNX(ctx, p.catchUpKey(), p.name, p.cfg.Load().Tuning.CatchUp).Result()
 	if err != nil || !mine {
 		return err
 	}

@@ -93,7 +93,7 @@ func (r *run) open(ctx context.Context) error {
 	if st := r.pod.Router.Stamp(); st.Stage != reservation.Shadow {
 		return fmt.Errorf("pod %s is in %s: a rehearsal begins in shadow", r.opt.Pod, st.Stage)
 	}
-	r.control, err = r.pod.Control(r.opt.Config, "rehearsal")
+	r.control, err = r.pod.Control("rehearsal")
 	if err != nil {
 		return err
 	}
