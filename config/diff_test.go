@@ -232,7 +232,7 @@ func TestReload(t *testing.T) {
 	fail = nil
 	logged.Reset()
 	r.Reload(t.Context())
-	if c := r.Current(); len(applied) != 2 || c != applied[1] || show(c.Tuning.Settle) != "3s" || c.Data.Listen != now.Data.Listen {
+	if c := r.Current(); len(applied) != 2 || c != applied[1] || show(c.Tuning.LookUp) != "60ms" || c.Data.Listen != now.Data.Listen {
 		t.Errorf("it runs by %+v", c)
 	}
 	for _, want := range []string{"tuning.look_up", "taken=now", "data.listen", `taken="after a restart"`, "changes=2"} {
