@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -140,16 +141,12 @@ func loadScripts(t *testing.T, c redis.UniversalClient) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	prelude, err := os.ReadFile("lua/prelude.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, f := range files {
-		body, err := os.ReadFile("lua/" + f.Name())
+		text, err := legacyredis.ScriptText(strings.TrimSuffix(f.Name(), ".lua"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.ScriptLoad(t.Context(), string(prelude)+"\n"+string(body)).Err(); err != nil {
+		if err := c.ScriptLoad(t.Context(), text).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

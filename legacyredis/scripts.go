@@ -3,6 +3,7 @@ package legacyredis
 import (
 	"embed"
 	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -24,15 +25,27 @@ type scripts struct {
 }
 
 func loadScript(name string) (script, error) {
-	prelude, err := luaFiles.ReadFile("lua/prelude.lua")
-	if err != nil {
-		return script{}, fmt.Errorf("legacyredis: %w", err)
+	text, err := scriptText(name)
+	return script{name: name, lua: redis.NewScript(text)}, err
+}
+
+// scriptText puts a script together: the prelude, what it needs of the rest, its own text.
+func scriptText(name string) (string, error) {
+	files := []string{"prelude", name}
+	switch name {
+	case "finish", "adjust_finish", "ledger", "mirror":
+		files = []string{"prelude", "versions", name}
 	}
-	body, err := luaFiles.ReadFile("lua/" + name + ".lua")
-	if err != nil {
-		return script{}, fmt.Errorf("legacyredis: %w", err)
+	var text strings.Builder
+	for _, f := range files {
+		body, err := luaFiles.ReadFile("lua/" + f + ".lua")
+		if err != nil {
+			return "", fmt.Errorf("legacyredis: %w", err)
+		}
+		text.Write(body)
+		text.WriteByte('\n')
 	}
-	return script{name: name, lua: redis.NewScript(string(prelude) + "\n" + string(body))}, nil
+	return text.String(), nil
 }
 
 func loadScripts() (scripts, error) {

@@ -2,22 +2,18 @@ package legacyredis_test
 
 import (
 	"fmt"
-	"os"
 	"testing"
 
+	"github.com/twinhold/twinhold/legacyredis"
 	"github.com/twinhold/twinhold/reservation"
 )
 
 // eval runs one of lua/'s scripts as the store does, for interleavings that nobody can wait for.
 func (r *rig) eval(name string, st reservation.Stamp, args ...any) []any {
 	r.tb.Helper()
-	text := ""
-	for _, f := range []string{"prelude", name} {
-		body, err := os.ReadFile("lua/" + f + ".lua")
-		if err != nil {
-			r.tb.Fatal(err)
-		}
-		text += string(body) + "\n"
+	text, err := legacyredis.ScriptText(name)
+	if err != nil {
+		r.tb.Fatal(err)
 	}
 	argv := append([]any{fmt.Sprint(st.Epoch), st.Stage.String()}, args...)
 	out, err := r.raw.Eval(r.tb.Context(), text, []string{r.key("fence")}, argv...).Slice()

@@ -2,13 +2,15 @@
 --
 -- ARGV     3 router, 4 what it tells of itself, as JSON
 -- Replies  FENCE fence
+local B = brakes()
+
 local function main()
-  local f = present()
+  local f = B.present()
   if f[1] ~= '' and f[7] ~= '1' then
-    check(ROUTERS, 'hash')
-    redis.call('HSET', ROUTERS, ARGV[3], int(now()) .. ' ' .. ARGV[4])
+    check(POD .. ':routers', 'hash')
+    redis.call('HSET', POD .. ':routers', ARGV[3], int(now()) .. ' ' .. ARGV[4])
   end
-  return with('FENCE', f)
+  return B.with('FENCE', f)
 end
 
 return run(main)

@@ -3,11 +3,13 @@
 --
 -- Replies  DONE       the same server, or there is no fence to tell
 --          SUSPECT    another one
+local B = brakes()
+
 local function main()
   local f = read('HMGET', FENCE, 'epoch', 'server', 'suspect')
-  if not f[1] or f[2] == server() then return { 'DONE' } end
+  if not f[1] or f[2] == B.server() then return { 'DONE' } end
   if f[3] ~= '1' then
-    evenIfFull()
+    B.evenIfFull()
     redis.call('HSET', FENCE, 'suspect', '1')
   end
   return { 'SUSPECT' }

@@ -2,6 +2,7 @@
 --
 -- ARGV     3 bucket 'shop:item:group' (empty: the pod), 4 '1' to set, '0' to lift, 5 audit record as JSON
 -- Replies  FENCE fence
+local B = brakes()
 
 -- buckets gives the packed list with the bucket in it, or without it.
 local function buckets(packed, name, on)
@@ -15,18 +16,18 @@ local function buckets(packed, name, on)
 end
 
 local function main()
-  local f = present()
+  local f = B.present()
   if f[1] == '' or f[7] == '1' then refuse(f) end
   local field, old, new = 'frozen', f[6] == '1' and '1' or '0', ARGV[4]
   if ARGV[3] ~= '' then
     field, old = 'frozen_buckets', f[8]
     new = buckets(old, ARGV[3], ARGV[4] == '1')
   end
-  if new == old then return with('FENCE', f) end
-  evenIfFull()
+  if new == old then return B.with('FENCE', f) end
+  B.evenIfFull()
   redis.call('HSET', FENCE, field, new)
-  audit(ARGV[5], f[1], f[2], f[1], f[2])
-  return with('FENCE', whole())
+  B.audit(ARGV[5], f[1], f[2], f[1], f[2])
+  return B.with('FENCE', B.whole())
 end
 
 return run(main)

@@ -5,22 +5,24 @@
 -- Replies  FENCE fence      killed, now or before
 --          REFUSED fence    legacy or complete: there is nothing to flee from, or to
 --          NOFENCE|REGRESSED fence    in doubt; the latch is set
+local B = brakes()
+
 local function main()
-  local f = present()
+  local f = B.present()
   local doubt = f[1] == '' or f[7] == '1'
   if f[9] == '0' then
-    if not doubt and f[2] ~= 'shadow' and not FOLDS[f[2]] then return with('REFUSED', f) end
-    evenIfFull()
-    redis.call('SET', KILL, ARGV[3])
-    if not doubt and FOLDS[f[2]] then
-      fold(f[1], f[2], ARGV[4])
+    if not doubt and f[2] ~= 'shadow' and not folds(f[2]) then return B.with('REFUSED', f) end
+    B.evenIfFull()
+    redis.call('SET', POD .. ':kill', ARGV[3])
+    if not doubt and folds(f[2]) then
+      B.fold(f[1], f[2], ARGV[4])
     else
-      audit(ARGV[4], f[1], f[2], f[1], f[2])
+      B.audit(ARGV[4], f[1], f[2], f[1], f[2])
     end
-    f = whole()
+    f = B.whole()
   end
-  if doubt then return with(f[1] == '' and 'NOFENCE' or 'REGRESSED', f) end
-  return with('FENCE', f)
+  if doubt then return B.with(f[1] == '' and 'NOFENCE' or 'REGRESSED', f) end
+  return B.with('FENCE', f)
 end
 
 return run(main)

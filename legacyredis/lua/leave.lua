@@ -2,10 +2,12 @@
 --
 -- ARGV     3 router
 -- Replies  DONE
+local B = brakes()
+
 local function main()
-  present()
-  check(ROUTERS, 'hash')
-  redis.call('HDEL', ROUTERS, ARGV[3])
+  B.present()
+  check(POD .. ':routers', 'hash')
+  redis.call('HDEL', POD .. ':routers', ARGV[3])
   return { 'DONE' }
 end
 

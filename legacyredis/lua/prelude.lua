@@ -19,10 +19,6 @@
 
 local FENCE = KEYS[1]
 local POD = string.sub(FENCE, 1, -7)
-local KILL = POD .. ':kill'
-local AUDIT = POD .. ':audit'
-local ROUTERS = POD .. ':routers'
-local RESTORE = POD .. ':restore'
 local EXP = POD .. ':exp'
 local CREATED = POD .. ':created'
 local EXACT = 9007199254740992
@@ -31,10 +27,11 @@ local RANK = {
   provisional = 1, held = 2, claiming = 2, rejected = 3, expired = 3, refused = 4, released = 5, claimed = 6,
 }
 
-local FOLDS = { handover = true, cutover = true } -- the stages that a latch ends
-local BY_MYSQL = { cutover = true, complete = true } -- the stages in which MySQL decides
-local LEASE = '30000' -- of a restore, milliseconds; each of its writes renews it
+local LEASE = '30000' -- of a restore, milliseconds
 local MINE = 'token' -- the fence's field that names the call which changed it last
+
+-- folds tells the stages that a latch ends.
+local function folds(stage) return stage == 'handover' or stage == 'cutover' end
 
 local frozen, frozenBuckets = false, ''
 local restoring = nil -- the lease of the restore whose write this is
@@ -58,7 +55,7 @@ local function run(main)
     end
     r = r.reply
   end
-  if restoring then redis.call('PEXPIRE', RESTORE, restoring) end
+  if restoring then redis.call('PEXPIRE', POD .. ':restore', restoring) end
   return r
 end
 
@@ -91,99 +88,107 @@ local function now()
   return tonumber(t[1]) * 1000000 + tonumber(t[2])
 end
 
--- whole is the fence as replies carry it: epoch stage incarnation incarnation_epoch server frozen suspect
--- frozen_buckets killed latch. Fields that are not there are empty; a latch of any type is one.
-local function whole()
-  local f = read('HMGET', FENCE, 'epoch', 'stage', 'incarnation', 'incarnation_epoch', 'server', 'frozen', 'suspect',
-    'frozen_buckets')
-  for i = 1, 8 do f[i] = f[i] or '' end
-  f[9] = int(redis.call('EXISTS', KILL))
-  local latch = redis.pcall('GET', KILL)
-  f[10] = type(latch) == 'string' and latch or ''
-  return f
-end
+-- brakes makes what changes, shows and refuses by the fence: only where it is needed, since Redis runs the whole text
+-- of a script each time, and a reserve that is carried out needs none of it.
+local function brakes()
+  local AUDIT, KILL = POD .. ':audit', POD .. ':kill'
 
--- server is the run id of this process.
-local function server() return string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') or '' end
-
--- with puts a status in front of a fence.
-local function with(status, f)
-  table.insert(f, 1, status)
-  return f
-end
-
--- utc writes microseconds as RFC 3339 does.
-local function utc(t)
-  local seconds = math.floor(t / 1000000)
-  local days, rest = math.floor(seconds / 86400), seconds % 86400
-  local z = days + 719468
-  local era = math.floor(z / 146097)
-  local doe = z - era * 146097
-  local yoe = math.floor((doe - math.floor(doe / 1460) + math.floor(doe / 36524) - math.floor(doe / 146096)) / 365)
-  local doy = doe - (365 * yoe + math.floor(yoe / 4) - math.floor(yoe / 100))
-  local mp = math.floor((5 * doy + 2) / 153)
-  local day = doy - math.floor((153 * mp + 2) / 5) + 1
-  local month = mp < 10 and mp + 3 or mp - 9
-  local year = yoe + era * 400 + (month <= 2 and 1 or 0)
-  return string.format('%04d-%02d-%02dT%02d:%02d:%02d.%06dZ', year, month, day, math.floor(rest / 3600),
-    math.floor(rest % 3600 / 60), rest % 60, t % 1000000)
-end
-
-local function stampText(epoch, stage)
-  return '{"epoch":' .. (epoch == '' and '0' or epoch) .. ',"stage":' .. cjson.encode(stage) .. '}'
-end
-
--- audit writes down what changed a fence, in the same step. body is the record as JSON, without its time and without
--- the stamps before and after. A list that somebody has spoilt does not stop a kill.
-local function audit(body, epoch, stage, epochAfter, stageAfter)
-  local k = kind(AUDIT)
-  if k ~= 'none' and k ~= 'list' then return end
-  redis.call('RPUSH', AUDIT, '{"at":"' .. utc(now()) .. '","before":' .. stampText(epoch, stage) .. ',"after":' ..
-    stampText(epochAfter, stageAfter) .. ',' .. string.sub(body, 2))
-end
-
--- evenIfFull makes the writes after it possible where Redis is at maxmemory: it judges that at a script's first
--- write, and never refuses one that only deletes. For the few bytes of a kill or a suspicion, nothing else.
-local function evenIfFull() redis.call('DEL', POD .. ':none') end
-
--- fold makes a latch the fence's: epoch + 1, shadow. body is its audit record, nil where the latch was set by hand.
-local function fold(epoch, stage, body)
-  evenIfFull()
-  local after = int(tonumber(epoch) + 1)
-  if not body then
+  -- whole is the fence as replies carry it: epoch stage incarnation incarnation_epoch server frozen suspect
+  -- frozen_buckets killed latch. Fields that are not there are empty; a latch of any type is one.
+  local function whole()
+    local f = read('HMGET', FENCE, 'epoch', 'stage', 'incarnation', 'incarnation_epoch', 'server', 'frozen', 'suspect',
+      'frozen_buckets')
+    for i = 1, 8 do f[i] = f[i] or '' end
+    f[9] = int(redis.call('EXISTS', KILL))
     local latch = redis.pcall('GET', KILL)
-    body = '{"pod":' .. cjson.encode(string.sub(POD, 2, -2)) .. ',"action":"kill","by":"latch","reason":' ..
-      cjson.encode(type(latch) == 'string' and latch or '') .. '}'
+    f[10] = type(latch) == 'string' and latch or ''
+    return f
   end
-  redis.call('HSET', FENCE, 'epoch', after, 'stage', 'shadow')
-  redis.call('HDEL', FENCE, MINE)
-  audit(body, epoch, stage, after, 'shadow')
-end
 
--- present is the whole fence for a script that changes or shows it: a latch that has to be folded is. A suspect
--- fence is left alone: what it says of the stage proves nothing, and its latch is folded when it has been restored.
-local function present()
-  local f = whole()
-  if f[1] ~= '' and not tonumber(f[1]) then corrupt(FENCE, 'has no number for an epoch') end
-  if f[1] ~= '' and f[7] ~= '1' and f[9] == '1' and FOLDS[f[2]] then
-    fold(f[1], f[2], nil)
-    f = whole()
+  -- server is the run id of this process.
+  local function server() return string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') or '' end
+
+  -- with puts a status in front of a fence.
+  local function with(status, f)
+    table.insert(f, 1, status)
+    return f
   end
-  return f
+
+  -- utc writes microseconds as RFC 3339 does.
+  local function utc(t)
+    local seconds = math.floor(t / 1000000)
+    local days, rest = math.floor(seconds / 86400), seconds % 86400
+    local z = days + 719468
+    local era = math.floor(z / 146097)
+    local doe = z - era * 146097
+    local yoe = math.floor((doe - math.floor(doe / 1460) + math.floor(doe / 36524) - math.floor(doe / 146096)) / 365)
+    local doy = doe - (365 * yoe + math.floor(yoe / 4) - math.floor(yoe / 100))
+    local mp = math.floor((5 * doy + 2) / 153)
+    local day = doy - math.floor((153 * mp + 2) / 5) + 1
+    local month = mp < 10 and mp + 3 or mp - 9
+    local year = yoe + era * 400 + (month <= 2 and 1 or 0)
+    return string.format('%04d-%02d-%02dT%02d:%02d:%02d.%06dZ', year, month, day, math.floor(rest / 3600),
+      math.floor(rest % 3600 / 60), rest % 60, t % 1000000)
+  end
+
+  local function stampText(epoch, stage)
+    return '{"epoch":' .. (epoch == '' and '0' or epoch) .. ',"stage":' .. cjson.encode(stage) .. '}'
+  end
+
+  -- audit writes down what changed a fence, in the same step. body is the record as JSON, without its time and without
+  -- the stamps before and after. A list that somebody has spoilt does not stop a kill.
+  local function audit(body, epoch, stage, epochAfter, stageAfter)
+    local k = kind(AUDIT)
+    if k ~= 'none' and k ~= 'list' then return end
+    redis.call('RPUSH', AUDIT, '{"at":"' .. utc(now()) .. '","before":' .. stampText(epoch, stage) .. ',"after":' ..
+      stampText(epochAfter, stageAfter) .. ',' .. string.sub(body, 2))
+  end
+
+  -- evenIfFull makes the writes after it possible where Redis is at maxmemory: it judges that at a script's first
+  -- write, and never refuses one that only deletes. For the few bytes of a kill or a suspicion, nothing else.
+  local function evenIfFull() redis.call('DEL', POD .. ':none') end
+
+  -- fold makes a latch the fence's: epoch + 1, shadow. body is its audit record, nil where the latch was set by hand.
+  local function fold(epoch, stage, body)
+    evenIfFull()
+    local after = int(tonumber(epoch) + 1)
+    if not body then
+      local latch = redis.pcall('GET', KILL)
+      body = '{"pod":' .. cjson.encode(string.sub(POD, 2, -2)) .. ',"action":"kill","by":"latch","reason":' ..
+        cjson.encode(type(latch) == 'string' and latch or '') .. '}'
+    end
+    redis.call('HSET', FENCE, 'epoch', after, 'stage', 'shadow')
+    redis.call('HDEL', FENCE, MINE)
+    audit(body, epoch, stage, after, 'shadow')
+  end
+
+  -- present is the whole fence for a script that changes or shows it: a latch that has to be folded is. A suspect
+  -- fence is left alone: what it says of the stage proves nothing, and its latch is folded when it has been restored.
+  local function present()
+    local f = whole()
+    if f[1] ~= '' and not tonumber(f[1]) then corrupt(FENCE, 'has no number for an epoch') end
+    if f[1] ~= '' and f[7] ~= '1' and f[9] == '1' and folds(f[2]) then
+      fold(f[1], f[2], nil)
+      f = whole()
+    end
+    return f
+  end
+
+  return { whole = whole, server = server, with = with, audit = audit, evenIfFull = evenIfFull, fold = fold, present = present }
 end
 
 -- refuse stops with what the fence says to the caller's stamp.
 local function refuse(f)
   local epoch = tonumber(f[1])
-  if f[1] == '' then stop(with('NOFENCE', f)) end
+  if f[1] == '' then stop(brakes().with('NOFENCE', f)) end
   if not epoch then corrupt(FENCE, 'has no number for an epoch') end
   local stale = f[7] ~= '1' and tonumber(ARGV[1]) < epoch
-  stop(with(stale and 'STALE' or 'REGRESSED', f))
+  stop(brakes().with(stale and 'STALE' or 'REGRESSED', f))
 end
 
 -- lease makes sure that the caller is the restore that is under way.
 local function lease()
-  if redis.pcall('GET', RESTORE) ~= ARGV[2] then stop({ 'RESTORING' }) end
+  if redis.pcall('GET', POD .. ':restore') ~= ARGV[2] then stop({ 'RESTORING' }) end
   restoring = LEASE
 end
 
@@ -193,13 +198,13 @@ local function fence()
   if ARGV[1] == 'restore' then return lease() end
   frozen, frozenBuckets = f[4] == '1', f[5] or ''
   if f[1] == ARGV[1] and f[2] == ARGV[2] and f[3] ~= '1' then
-    if not FOLDS[ARGV[2]] or redis.call('EXISTS', KILL) == 0 then return end
+    if not folds(ARGV[2]) or redis.call('EXISTS', POD .. ':kill') == 0 then return end
   end
-  refuse(present())
+  refuse(brakes().present())
 end
 
 -- mysqlDecides tells whether the caller's stage is one in which MySQL does.
-local function mysqlDecides() return BY_MYSQL[ARGV[2]] == true end
+local function mysqlDecides() return ARGV[2] == 'cutover' or ARGV[2] == 'complete' end
 
 local function resKey(id) return POD .. ':res:' .. id end
 
@@ -241,7 +246,7 @@ end
 
 -- A book holds the counters of some buckets: read and checked whole, changed here, then written whole.
 -- name is 'shop:item:group'.
-local function newBook() return { names = {}, avail = {}, held = {}, onhand = {}, ver = {}, done = {}, touched = {} } end
+local function newBook() return { names = {}, avail = {}, held = {}, onhand = {}, ver = {}, touched = {} } end
 
 local function want(book, name)
   if book.avail[name] == nil then
@@ -344,97 +349,10 @@ end
 -- bucketOf is a name without its shop.
 local function bucketOf(name) return string.match(name, ':(.+)$') end
 
--- figures reads packed figures 'shop:item:group:on_hand:version,...' and enters their buckets in the book.
-local function figures(book, packed)
-  local out = {}
-  for part in string.gmatch(packed, '[^,]+') do
-    local name, onhand, ver = string.match(part, '^(%d+:%d+:%d+):(%-?%d+):(%d+)$')
-    if not name then stop({ 'CORRUPT', POD, 'figures that cannot be read: ' .. part }) end
-    want(book, name)
-    out[#out + 1] = { name, tonumber(onhand), tonumber(ver) }
-  end
-  return out
-end
-
--- changes reads packed changes 'shop:item:group:delta:version,...' and enters their buckets in the book.
-local function changes(book, packed)
-  local out = {}
-  for part in string.gmatch(packed, '[^,]+') do
-    local name, delta, ver = string.match(part, '^(%d+:%d+:%d+):(%-?%d+):(%d+)$')
-    if not name then stop({ 'CORRUPT', POD, 'changes that cannot be read: ' .. part }) end
-    want(book, name)
-    out[#out + 1] = { name, tonumber(delta), tonumber(ver) }
-  end
-  return out
-end
-
-local function doneKey(name) return POD .. ':done:' .. name end
-
--- isDone tells whether a version above the bucket's own was applied out of its turn.
-local function isDone(book, name, ver)
-  local member = int(ver)
-  local own = book.done[name] and book.done[name][member]
-  if own ~= nil then return own end
-  return read('SISMEMBER', doneKey(name), member) == 1
-end
-
-local function setDone(book, name, ver, is)
-  book.done[name] = book.done[name] or {}
-  book.done[name][int(ver)] = is
-end
-
--- compact takes the versions that follow the bucket's own out of what was applied out of turn.
-local function compact(book, name)
-  while isDone(book, name, book.ver[name] + 1) do
-    book.ver[name] = book.ver[name] + 1
-    setDone(book, name, book.ver[name], false)
-  end
-end
-
--- advance applies the ledger's changes to a book fetched with its ledger, each once: what is on hand and available
--- move together. Changes come in any order. Version 0 is an old entry's, which the figures have since long.
-local function advance(book, list)
-  for _, c in ipairs(list) do
-    local name, delta, ver = c[1], c[2], c[3]
-    if book.avail[name] and ver > book.ver[name] and not isDone(book, name, ver) then
-      move(book, name, delta, 0)
-      book.onhand[name] = book.onhand[name] + delta
-      if ver == book.ver[name] + 1 then
-        book.ver[name] = ver
-        compact(book, name)
-      else
-        setDone(book, name, ver, true)
-      end
-    end
-  end
-end
-
--- apply enters the ledger's figures in a book fetched with its ledger, absolutely: those that are newer, and not older
--- than a change that was applied out of its turn (newer ones will come). It gives the number that were applied.
-local function apply(book, list)
-  local n = 0
-  for _, f in ipairs(list) do
-    local name, onhand, ver = f[1], f[2], f[3]
-    if book.avail[name] and ver > book.ver[name] then
-      local ahead, behind = false, {}
-      for _, m in ipairs(read('SMEMBERS', doneKey(name))) do
-        if tonumber(m) > ver then ahead = true else behind[#behind + 1] = m end
-      end
-      if not ahead then
-        for _, m in ipairs(behind) do setDone(book, name, m, false) end
-        move(book, name, onhand - book.onhand[name], 0)
-        book.onhand[name], book.ver[name] = onhand, ver
-        n = n + 1
-      end
-    end
-  end
-  return n
-end
-
 -- settle makes sure that every changed counter can be written, and gives the writes. The last step before the
 -- first write.
 local function settle(book)
-  local writes = { sets = {} }
+  local writes = {}
   for _, name in ipairs(book.names) do
     if book.touched[name] then
       for _, k in ipairs({ 'avail', 'held', 'onhand', 'ver' }) do
@@ -447,8 +365,11 @@ local function settle(book)
         end
       end
     end
-    for member, is in pairs(book.done[name] or {}) do
-      writes.sets[#writes.sets + 1] = { is and 'SADD' or 'SREM', doneKey(name), member }
+    if book.done and book.done[name] then
+      for member, is in pairs(book.done[name]) do
+        writes.sets = writes.sets or {}
+        writes.sets[#writes.sets + 1] = { is and 'SADD' or 'SREM', POD .. ':done:' .. name, member }
+      end
     end
   end
   return writes
@@ -460,7 +381,9 @@ local function write(writes)
   for first = 1, #writes, step do
     redis.call('MSET', unpack(writes, first, math.min(first + step - 1, #writes)))
   end
-  for _, w in ipairs(writes.sets or {}) do redis.call(unpack(w)) end
+  if writes.sets then
+    for _, w in ipairs(writes.sets) do redis.call(unpack(w)) end
+  end
 end
 
 -- remove deletes a record, its place in the indexes, and its key if that still points to it.

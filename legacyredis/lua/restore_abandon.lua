@@ -2,7 +2,7 @@
 --
 -- Replies  DONE
 local function main()
-  if redis.pcall('GET', RESTORE) == ARGV[2] then redis.call('DEL', RESTORE) end
+  if redis.pcall('GET', POD .. ':restore') == ARGV[2] then redis.call('DEL', POD .. ':restore') end
   return { 'DONE' }
 end
 

@@ -4,20 +4,22 @@
 -- ARGV     3 epoch, 4 stage, 5 '1': a kill was lost, 6 its reason, 7 audit record as JSON
 -- Replies  FENCE fence
 --          NOTABOVE fence    the epoch is not above the one that is here
+local B = brakes()
+
 local function main()
-  local f = whole()
-  if f[1] ~= '' and redis.call('HGET', FENCE, MINE) == ARGV[2] then return with('FENCE', f) end
+  local f = B.whole()
+  if f[1] ~= '' and redis.call('HGET', FENCE, MINE) == ARGV[2] then return B.with('FENCE', f) end
   lease()
-  if f[1] ~= '' and tonumber(ARGV[3]) <= tonumber(f[1]) then return with('NOTABOVE', f) end
+  if f[1] ~= '' and tonumber(ARGV[3]) <= tonumber(f[1]) then return B.with('NOTABOVE', f) end
   redis.call('HSET', FENCE, 'epoch', ARGV[3], 'stage', ARGV[4], 'incarnation', int((tonumber(f[3]) or 0) + 1),
-    'incarnation_epoch', ARGV[3], 'server', server(), 'suspect', '0', 'frozen', f[6] == '1' and '1' or '0')
-  audit(ARGV[7], f[1], f[2], ARGV[3], ARGV[4])
-  if ARGV[5] == '1' and f[9] == '0' then redis.call('SET', KILL, ARGV[6]) end
-  present()
+    'incarnation_epoch', ARGV[3], 'server', B.server(), 'suspect', '0', 'frozen', f[6] == '1' and '1' or '0')
+  B.audit(ARGV[7], f[1], f[2], ARGV[3], ARGV[4])
+  if ARGV[5] == '1' and f[9] == '0' then redis.call('SET', POD .. ':kill', ARGV[6]) end
+  B.present()
   redis.call('HSET', FENCE, MINE, ARGV[2])
-  redis.call('DEL', RESTORE)
+  redis.call('DEL', POD .. ':restore')
   restoring = nil
-  return with('FENCE', whole())
+  return B.with('FENCE', B.whole())
 end
 
 return run(main)

@@ -2,11 +2,13 @@
 --
 -- ARGV     3 how old one may be (microseconds)
 -- Replies  ROUTERS now router heartbeat router heartbeat...   a heartbeat is 'microseconds json'
+local B = brakes()
+
 local function main()
-  present()
+  B.present()
   local t = now()
-  local flat = read('HGETALL', ROUTERS)
-  local reply, old = { 'ROUTERS', int(t) }, {}
+  local flat = read('HGETALL', POD .. ':routers')
+  local reply, old = { 'POD .. ':routers'', int(t) }, {}
   for i = 1, #flat, 2 do
     local at = tonumber(string.match(flat[i + 1], '^(%d+) ') or '')
     if at and at >= t - tonumber(ARGV[3]) then
@@ -16,7 +18,7 @@ local function main()
       old[#old + 1] = flat[i]
     end
   end
-  for _, router in ipairs(old) do redis.call('HDEL', ROUTERS, router) end
+  for _, router in ipairs(old) do redis.call('HDEL', POD .. ':routers', router) end
   return reply
 end
 
