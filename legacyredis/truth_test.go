@@ -146,6 +146,19 @@ func TestUnpin(t *testing.T) {
 	b.noOrphans()
 }
 
+// An old unpin that comes late finds no pin any more, and undoes nothing.
+func TestUnpinOfWhatIsNoPin(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stock(10)
+	id := r.reserve("k", line(1, 4)).Record.ID
+	if got := r.eval("finish", stamp(), id.String(), "rejected", "1", "0", ""); got[0] != "ALREADY" {
+		t.Fatal(got)
+	}
+	r.stateNow(id, reservation.Held)
+	r.figures(1, 6, 4, 10)
+}
+
 // A pin that was set while MySQL decided stays unjudged, whoever joins it after a kill; the one whose ledger was stale
 // gives that to the caller.
 func TestI7UnjudgedPinIsJoinedAfterAKill(t *testing.T) {

@@ -8,7 +8,7 @@ local function main()
   B.present()
   local t = now()
   local flat = read('HGETALL', POD .. ':routers')
-  local reply, old = { 'POD .. ':routers'', int(t) }, {}
+  local reply, old = { 'ROUTERS', int(t) }, {}
   for i = 1, #flat, 2 do
     local at = tonumber(string.match(flat[i + 1], '^(%d+) ') or '')
     if at and at >= t - tonumber(ARGV[3]) then
