@@ -89,7 +89,7 @@ func (f *fleet) restarts(t *testing.T, b reservation.Bucket, stage string, l los
 	must(t, l.prepare(server.DataDir(), aside))
 	holds = append(holds, f.holds(t, b, l.name+stage+"-last", 5)...)
 	f.known(t, holds)
-	epoch, incarnation := f.incarnation(t, pod)
+	epoch, _ := f.incarnation(t, pod)
 
 	began := f.history.now()
 	must(t, server.Stop())
@@ -100,12 +100,12 @@ func (f *fleet) restarts(t *testing.T, b reservation.Bucket, stage string, l los
 
 	first := call{Op: "reserve", Shop: b.Shop, Key: l.name + stage + "-first", Lines: []reservation.Line{{Item: b.Item, Group: b.Group, Quantity: 1}}}
 	f.ask(t.Context(), f.routers[0], first, longTTL, 3*time.Second)
-	if e, i := f.incarnation(t, pod); i <= incarnation && e != 0 && !f.suspect(t, pod) {
-		t.Errorf("the first call after the restart did not notice: epoch %d, incarnation %d, not suspect", e, i)
+	if e, since := f.incarnation(t, pod); since <= epoch && e != 0 && !f.suspect(t, pod) {
+		t.Errorf("the first call after the restart did not notice: epoch %d, incarnation of epoch %d, not suspect", e, since)
 	}
 	if !untilWithin(t, 30*time.Second, func() bool {
-		e, i := f.incarnation(t, pod)
-		return i > incarnation && e > epoch && !f.suspect(t, pod)
+		_, since := f.incarnation(t, pod)
+		return since > epoch && !f.suspect(t, pod)
 	}) {
 		t.Fatalf("Redis is not restored: %s", f.run(t.Context(), "status", pod))
 	}
@@ -172,13 +172,13 @@ func (f *fleet) fenceNow(t *testing.T, pod string) map[string]string {
 	return m
 }
 
-// incarnation reads the fence's epoch and incarnation; zeros: none.
-func (f *fleet) incarnation(t *testing.T, pod string) (epoch, incarnation uint64) {
+// incarnation reads the fence's epoch, and the epoch of its last restore; zeros: none.
+func (f *fleet) incarnation(t *testing.T, pod string) (epoch, since uint64) {
 	t.Helper()
 	m := f.fenceNow(t, pod)
 	epoch, _ = strconv.ParseUint(m["epoch"], 10, 64)             // absent: 0
-	incarnation, _ = strconv.ParseUint(m["incarnation"], 10, 64) // absent: 0
-	return epoch, incarnation
+	since, _ = strconv.ParseUint(m["incarnation_epoch"], 10, 64) // absent: 0
+	return epoch, since
 }
 
 func (f *fleet) suspect(t *testing.T, pod string) bool {
@@ -212,7 +212,7 @@ func TestNoFalseAlarm(t *testing.T) {
 	for pause(ctx, 20*time.Millisecond) {
 		looks++
 		if _, now := f.incarnation(t, pod); now != before || f.suspect(t, pod) {
-			t.Errorf("a false alarm after %.1f s: incarnation %d (was %d), suspect %t", f.history.now().Seconds(), now, before, f.suspect(t, pod))
+			t.Errorf("a false alarm after %.1f s: incarnation of epoch %d (was %d), suspect %t", f.history.now().Seconds(), now, before, f.suspect(t, pod))
 			break
 		}
 	}
