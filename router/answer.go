@@ -69,7 +69,7 @@ func (p *Pod) account(span *diff.Span, a answer) {
 		p.offer(span, st, *a.follow)
 		return
 	default: // it ended in a stage without a mirror
-		span.Gap(diff.GapStale)
+		span.Gap(diff.GapNoMirror)
 	}
 	if a.follow != nil && st.Stage.DualWrite() {
 		p.offer(nil, st, *a.follow)

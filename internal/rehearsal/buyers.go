@@ -80,7 +80,7 @@ func (r *run) startBuyers(ctx context.Context) (*buyers, func()) {
 func (b *buyers) buy(ctx, buying context.Context, n int) {
 	for i := 0; buying.Err() == nil; i++ {
 		b.cart(ctx, fmt.Sprintf("rehearsal-%d-%d", n, i))
-		wait(buying, time.Duration(10+rand.IntN(40))*time.Millisecond)
+		wait(buying, time.Duration(20+rand.IntN(60))*time.Millisecond)
 	}
 }
 

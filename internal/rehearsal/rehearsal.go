@@ -24,7 +24,7 @@ type Options struct {
 	Pod    string
 	// First is the first router, started; the rehearsal opens the second, and closes only that one.
 	First *podset.Set
-	// Clients buy at once. Default 6. Hold is how long the pod stays in cutover under load. Default 3 s.
+	// Clients buy at once. Default 4. Hold is how long the pod stays in cutover under load. Default 3 s.
 	Clients int
 	Hold    time.Duration
 	// Phase is told what is going on. It may be nil.
@@ -34,7 +34,7 @@ type Options struct {
 
 func (o *Options) defaults() {
 	if o.Clients == 0 {
-		o.Clients = 6
+		o.Clients = 4
 	}
 	if o.Hold == 0 {
 		o.Hold = 3 * time.Second
