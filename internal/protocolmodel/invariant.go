@@ -24,7 +24,7 @@ func (i invariant) String() string {
 	case i6:
 		return "I6: ledger lowered twice for one claim"
 	case i7:
-		return "I7: granted and live, but not claimable"
+		return "I7: granted and live, but not claimable, or not found"
 	case i8:
 		return "I8: granted by MySQL after its fence was raised"
 	case i9:

@@ -40,6 +40,9 @@ const (
 	// LookUpRaisesFence: that look-up raises MySQL's fence first, so that no mark of the old epoch can follow it. The
 	// design asks for a reading of the fence; this model asks for more, and shows why.
 	LookUpRaisesFence
+	// NoUnderFence: where MySQL decides beside Redis, a no that it gives (not found, a conflict) is answered only once
+	// Redis's fence was read: a yes passes Redis anyway, a no passes nothing. The design does not say so.
+	NoUnderFence
 	// LeftMySQLFirst: leaving complete fences MySQL before Redis is reseeded (section 3).
 	LeftMySQLFirst
 	// KillRaisesEpoch: a kill is an epoch of its own (section 4).
@@ -95,6 +98,7 @@ func (p Protection) String() string {
 		DecidedAfresh: "DecidedAfresh", ForcedOlderHold: "ForcedOlderHold", StoredRejection: "StoredRejection",
 		AbortCompares: "AbortCompares", AbortDecides: "AbortDecides", MirrorFirst: "MirrorFirst",
 		AsksNewTruth: "AsksNewTruth", Marked: "Marked", MarksLookedUp: "MarksLookedUp", LookUpRaisesFence: "LookUpRaisesFence",
+		NoUnderFence:   "NoUnderFence",
 		LeftMySQLFirst: "LeftMySQLFirst", KillRaisesEpoch: "KillRaisesEpoch", Pin: "Pin",
 		PinStopsRelease: "PinStopsRelease", PinStopsExpiry: "PinStopsExpiry", EntryOnce: "EntryOnce",
 		LedgerByVersion: "LedgerByVersion", LateFromAvailable: "LateFromAvailable", UnjudgedPin: "UnjudgedPin", FinalInMySQL: "FinalInMySQL",

@@ -50,6 +50,10 @@ func (m *model) release(t turn) {
 }
 
 func (m *model) mysqlReleases(t turn) {
+	if !t.inMySQL().known() && t.route().Mirror != reservation.Never {
+		m.releaseNotFound(t)
+		return
+	}
 	switch {
 	case !m.released(t.inMySQL(), *t.inRedis()):
 		t.then(idle, "MySQL: conflict")
@@ -61,6 +65,22 @@ func (m *model) mysqlReleases(t turn) {
 	default:
 		t.then(mirrorRelease, "MySQL releases")
 	}
+}
+
+// releaseNotFound: MySQL does not know what it is asked to release. A yes passes Redis before it is answered; a no is
+// believed only once Redis's fence was read.
+func (m *model) releaseNotFound(t turn) {
+	if t.router().cut {
+		t.then(idle, "cannot ask Redis for what MySQL does not know: unavailable")
+		return
+	}
+	if m.has(NoUnderFence) && t.redisRefuses(idle) {
+		return
+	}
+	if c := t.caller(); c.granted && c.clock == live && !c.claimed && !c.released && !c.outcomeLost && !c.overbooked {
+		t.now.broken = i7
+	}
+	t.then(idle, "answers not found")
 }
 
 // released releases r where its state allows it; one that the store does not know is taken from the other.
