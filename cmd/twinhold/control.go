@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -14,56 +13,14 @@ import (
 	"github.com/twinhold/twinhold/config"
 	"github.com/twinhold/twinhold/internal/podset"
 	"github.com/twinhold/twinhold/killswitch"
-	"github.com/twinhold/twinhold/reservation"
-	"github.com/twinhold/twinhold/shadow"
 )
 
-// controlOptions are the parts of a pod's kill switch, over stores that are open. It asks neither store anything.
-func controlOptions(cfg *config.Config, p *podset.Pod, log *slog.Logger) (killswitch.Options, error) {
-	catchUp, err := shadow.NewCatchUp(shadow.CatchUpOptions{
-		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Settle: cfg.Tuning.Settle, Grace: cfg.Tuning.Sweep.Grace, Logger: log,
+// controlOf makes the kill switch of a pod whose stores are open. It asks neither store anything.
+func controlOf(p *podset.Pod, by string) (*killswitch.Control, error) {
+	return p.Control(podset.ControlOptions{
+		By: by, Version: version(),
+		Health: func(ctx context.Context) ([]string, error) { return failures(ctx, p), nil },
 	})
-	if err != nil {
-		return killswitch.Options{}, fmt.Errorf("make the kill switch of pod %s: %w", p.Config.ID, err)
-	}
-	return killswitch.Options{
-		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL,
-		Declared: p.Config.DeclaredStage(), MaxStage: p.Config.MaxStage,
-		Cooldown: cfg.Defaults.Cooldown, LongestTTL: cfg.Defaults.MaxTTL, Poll: cfg.Defaults.Poll, Version: version(),
-		Bounds: killswitch.Bounds{
-			MinCompared: int64(cfg.Gates.MinCompared), LatencyRatio: cfg.Gates.MaxLatencyRatio, MaxQueue: cfg.Gates.MaxQueue,
-		},
-		CatchUp: func(ctx context.Context) error {
-			f, err := p.Redis.ReadFence(ctx)
-			if err == nil {
-				_, err = catchUp.Run(ctx, f)
-			}
-			return err
-		},
-		Survey: func(ctx context.Context, redis, mysql reservation.Fence) (killswitch.Survey, error) {
-			s, err := catchUp.Survey(ctx, redis, mysql)
-			return killswitch.SurveyOf(s), err
-		},
-		Evidence: func(ctx context.Context) (killswitch.Evidence, error) { return evidence(ctx, cfg, p) },
-		Health:   func(ctx context.Context) ([]string, error) { return failures(ctx, p), nil },
-		Reseed: func(ctx context.Context, to reservation.Stamp, by reservation.AuditRecord) (string, error) {
-			return reseed(ctx, p, to, by, log)
-		},
-		Logger: log,
-	}, nil
-}
-
-// evidence sums what the routers have compared.
-func evidence(ctx context.Context, cfg *config.Config, p *podset.Pod) (killswitch.Evidence, error) {
-	window := cfg.Gates.EvidenceWindow
-	s, err := p.Tallies.Sum(ctx, window)
-	if err != nil {
-		return killswitch.Evidence{}, err
-	}
-	return killswitch.Evidence{
-		Since: time.Now().Add(-window), Compared: s.Compared, Unexplained: s.Unexplained, Gaps: s.GapTotal(),
-		Redis: killswitch.Latency(s.RedisMS), MySQL: killswitch.Latency(s.MySQLMS),
-	}, nil
 }
 
 // failures are what the doctor would fail the two stores for.
@@ -75,19 +32,6 @@ func failures(ctx context.Context, p *podset.Pod) []string {
 		}
 	}
 	return out
-}
-
-// reseed wipes a pod's Redis and rebuilds it from MySQL.
-func reseed(ctx context.Context, p *podset.Pod, to reservation.Stamp, by reservation.AuditRecord, log *slog.Logger) (string, error) {
-	r, err := shadow.Restore(ctx, shadow.RestoreOptions{
-		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Wipe: true, To: to,
-		By: by.By, Reason: by.Reason, Ticket: by.Ticket, Logger: log,
-	})
-	if err != nil {
-		return "", err
-	}
-	text := fmt.Sprintf("Redis has %s in %s from MySQL, incarnation %d", plural(r.Records, "reservation"), plural(r.Buckets, "bucket"), r.After.Incarnation)
-	return strings.Join(append([]string{text}, r.Unknown...), "; "), nil
 }
 
 // onPods opens the stores of the named pod (all if the name is empty), without asking them anything, and calls f with
@@ -129,11 +73,7 @@ func (a *app) control(ctx context.Context, cfg *config.Config, pc config.Pod) (c
 		// All that was done is in the stores, and told: a connection that does not close is no failure of the command.
 		_ = p.Close(closing)
 	}
-	opt, err := controlOptions(cfg, p, slog.New(slog.DiscardHandler))
-	if err == nil {
-		c, err = killswitch.New(opt)
-	}
-	if err != nil {
+	if c, err = controlOf(p, ""); err != nil {
 		done()
 		return nil, nil, err
 	}

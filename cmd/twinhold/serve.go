@@ -51,7 +51,7 @@ func (a *app) serve(ctx context.Context) (err error) {
 	log := slog.New(slog.NewTextHandler(a.err, nil))
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	set, err := podset.Open(ctx, cfg, podset.Options{Logger: log, Registerer: reg, Version: version()})
+	set, err := podset.Open(ctx, cfg, podset.Options{Logger: log, Registerer: reg})
 	if err != nil {
 		return &exitError{code: exitFailed, err: err, hint: openHint(err, a.configPath)}
 	}
@@ -102,7 +102,7 @@ func serverPods(set *podset.Set) []server.Pod {
 func serverPod(p *podset.Pod) server.Pod {
 	return server.Pod{
 		ID: p.Config.ID, Stores: p.Config.StoresID(), Redis: p.Redis, MySQL: p.MySQL,
-		Control: func(by string) (server.Control, error) { return p.Control(by) },
+		Control: func(by string) (server.Control, error) { return controlOf(p, by) },
 		State: func() server.State {
 			s := p.Router.State()
 			return server.State{

@@ -3,6 +3,7 @@ package podset
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/twinhold/twinhold/killswitch"
@@ -10,8 +11,18 @@ import (
 	"github.com/twinhold/twinhold/shadow"
 )
 
-// Control makes the pod's kill switch. By is who uses it, for the audit; empty: the user of the operating system.
-func (p *Pod) Control(by string) (*killswitch.Control, error) {
+// ControlOptions go with a pod's kill switch.
+type ControlOptions struct {
+	// By is who uses it, for the audit; empty: the user of the operating system.
+	By string
+	// Version is this program's, for the audit of drills.
+	Version string
+	// Health gives what a doctor would fail the stores for; nil: only that they answer and agree.
+	Health func(ctx context.Context) ([]string, error)
+}
+
+// Control makes the pod's kill switch. It asks no store anything.
+func (p *Pod) Control(opt ControlOptions) (*killswitch.Control, error) {
 	cfg := p.cfg.Load()
 	settle, maxStage := cfg.Tuning.Settle, p.Config.MaxStage
 	if pc, ok := cfg.Pod(p.Config.ID); ok {
@@ -19,7 +30,7 @@ func (p *Pod) Control(by string) (*killswitch.Control, error) {
 	}
 	return killswitch.New(killswitch.Options{
 		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Declared: p.Config.DeclaredStage(), MaxStage: maxStage,
-		Cooldown: cfg.Defaults.Cooldown, LongestTTL: cfg.Defaults.MaxTTL, Poll: cfg.Defaults.Poll, By: by, Version: p.version,
+		Cooldown: cfg.Defaults.Cooldown, LongestTTL: cfg.Defaults.MaxTTL, Poll: cfg.Defaults.Poll, By: opt.By, Version: opt.Version, Health: opt.Health,
 		Bounds: killswitch.Bounds{
 			MinCompared: int64(cfg.Gates.MinCompared), LatencyRatio: cfg.Gates.MaxLatencyRatio, MaxQueue: cfg.Gates.MaxQueue,
 		},
@@ -51,15 +62,16 @@ func (p *Pod) reseed(ctx context.Context, to reservation.Stamp, a reservation.Au
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d reservations and %d buckets read from MySQL, %d holds (%d units) live, in %v",
-		res.Records, res.Buckets, res.Adopted, res.Units, res.Took.Round(time.Millisecond)), nil
+	text := fmt.Sprintf("Redis has %d reservations in %d buckets from MySQL, incarnation %d, in %v",
+		res.Records, res.Buckets, res.After.Incarnation, res.Took.Round(time.Millisecond))
+	return strings.Join(append([]string{text}, res.Unknown...), "; "), nil
 }
 
 // evidence sums what the comparison of the two stores has found.
 func (p *Pod) evidence(ctx context.Context, window time.Duration) (killswitch.Evidence, error) {
 	s, err := p.Tallies.Sum(ctx, window)
 	return killswitch.Evidence{
-		Since: s.First, Compared: s.Compared, Unexplained: s.Unexplained, Gaps: s.GapTotal(),
+		Since: time.Now().Add(-window), Compared: s.Compared, Unexplained: s.Unexplained, Gaps: s.GapTotal(),
 		Redis: killswitch.Latency{P50: s.RedisMS.P50, P99: s.RedisMS.P99},
 		MySQL: killswitch.Latency{P50: s.MySQLMS.P50, P99: s.MySQLMS.P99},
 	}, err

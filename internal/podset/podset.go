@@ -35,8 +35,6 @@ type Options struct {
 	Only string
 	// Router is this router's name in heartbeats; empty: the configuration's, or the host's and the process's.
 	Router string
-	// Version is this program's, for the audit.
-	Version string
 	// Wrap, if not nil, stands between the router and a pod's mirror. Tests plant faults there.
 	Wrap func(reservation.Mirror) reservation.Mirror
 }
@@ -62,7 +60,6 @@ type Pod struct {
 
 	cfg          atomic.Pointer[config.Config] // as it was last taken
 	name         string                        // this router's, among those of the pod
-	version      string
 	grace, lease time.Duration
 	log          *slog.Logger
 	registerer   prometheus.Registerer
@@ -122,7 +119,7 @@ func OpenStores(ctx context.Context, cfg *config.Config, pc config.Pod) (*Pod, e
 
 func newPod(cfg *config.Config, pc config.Pod, opt Options) *Pod {
 	p := &Pod{
-		Config: pc, name: opt.routerName(cfg), version: opt.Version, grace: cfg.Tuning.Sweep.Grace, lease: cfg.Tuning.PinLease, log: opt.Logger, registerer: opt.Registerer,
+		Config: pc, name: opt.routerName(cfg), grace: cfg.Tuning.Sweep.Grace, lease: cfg.Tuning.PinLease, log: opt.Logger, registerer: opt.Registerer,
 	}
 	p.cfg.Store(cfg)
 	return p

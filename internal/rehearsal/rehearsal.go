@@ -93,7 +93,7 @@ func (r *run) open(ctx context.Context) error {
 	if st := r.pod.Router.Stamp(); st.Stage != reservation.Shadow {
 		return fmt.Errorf("pod %s is in %s: a rehearsal begins in shadow", r.opt.Pod, st.Stage)
 	}
-	r.control, err = r.pod.Control("rehearsal")
+	r.control, err = r.pod.Control(podset.ControlOptions{By: "rehearsal"})
 	if err != nil {
 		return err
 	}
