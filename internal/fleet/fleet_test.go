@@ -78,7 +78,7 @@ func (f *fleet) walk(ctx context.Context, r *rand.Rand, pod int, complete bool) 
 	return f.asked(ctx, gatesWithin, "rearm", id, "--execute", "--waive", "cooldown", "--reason", "fleet test")
 }
 
-// disturb stops one router for a while, and kills another one and starts it again.
+// disturb stops one router for a while, kills another one and starts it again, and now and then stops MySQL for a moment.
 func (f *fleet) disturb(ctx context.Context, r *rand.Rand) error {
 	order := r.Perm(len(f.routers))
 	frozen, dead := f.routers[order[0]], f.routers[order[1]]
@@ -98,6 +98,15 @@ func (f *fleet) disturb(ctx context.Context, r *rand.Rand) error {
 	pause(ctx, between(r, 100*time.Millisecond, time.Second))
 	err = dead.start()
 	f.history.event("kill -9 and restart of "+dead.name, began, "")
+	if r.IntN(3) > 0 {
+		return err
+	}
+	pause(ctx, between(r, 0, time.Second))
+	began = f.history.now()
+	err = errors.Join(err, f.stack.MySQL.Pause())
+	pause(ctx, between(r, 200*time.Millisecond, 2*time.Second))
+	err = errors.Join(err, f.stack.MySQL.Resume())
+	f.history.event("SIGSTOP and SIGCONT of MySQL", began, "")
 	return err
 }
 
