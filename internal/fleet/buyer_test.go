@@ -253,10 +253,9 @@ func (m *market) end(ctx context.Context, f *fleet, r *rand.Rand, c call, ops ..
 	var wg sync.WaitGroup
 	for i, op := range ops {
 		own := newRand(r.Uint64(), i)
-		wg.Go(func() {
-			c.Op = op
-			f.insist(ctx, own, c, 0, m.how)
-		})
+		one := c
+		one.Op = op
+		wg.Go(func() { f.insist(ctx, own, one, 0, m.how) })
 	}
 	wg.Wait()
 }

@@ -145,7 +145,7 @@ func TestFleet(t *testing.T) {
 	buckets := f.scarce(items, qty)
 	m := &market{
 		seed: seed, buyers: 64, buckets: buckets, ttls: []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second},
-		think: [2]time.Duration{50 * time.Millisecond, 400 * time.Millisecond}, decide: [2]time.Duration{0, 1200 * time.Millisecond},
+		think: [2]time.Duration{300 * time.Millisecond, 1500 * time.Millisecond}, decide: [2]time.Duration{0, 1200 * time.Millisecond},
 	}
 	m.open(t.Context(), f)
 	for n := range rounds {

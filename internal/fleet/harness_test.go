@@ -26,6 +26,7 @@ import (
 	"github.com/twinhold/twinhold/internal/devstack/devtest"
 	"github.com/twinhold/twinhold/internal/faultproxy"
 	"github.com/twinhold/twinhold/internal/podset"
+	"github.com/twinhold/twinhold/mysqlstore"
 	"github.com/twinhold/twinhold/reservation"
 )
 
@@ -158,6 +159,7 @@ func (f *fleet) stop() {
 	if !f.tb.Failed() {
 		return
 	}
+	f.tb.Logf("what was done:\n%s", f.history.moves())
 	for _, r := range f.routers {
 		f.tb.Logf("log of %s (warnings and worse):\n%s", r.name, r.complaints())
 	}
@@ -233,7 +235,9 @@ func (f *fleet) run(ctx context.Context, args ...string) result {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.Dir = &out, &errs, f.dir
 	began := f.history.now()
+	slow := time.AfterFunc(slowCommand, func() { f.tb.Logf("twinhold %s takes long; MySQL:\n%s", strings.Join(args, " "), f.lookAtMySQL()) })
 	err := cmd.Run()
+	slow.Stop()
 	res := result{out: out.String(), err: errs.String(), began: began, took: f.history.now() - began}
 	var exit *exec.ExitError
 	switch {
@@ -244,6 +248,43 @@ func (f *fleet) run(ctx context.Context, args ...string) result {
 	}
 	f.history.event("twinhold "+strings.Join(args, " "), began, fmt.Sprintf("exit %d", res.code))
 	return res
+}
+
+// slowCommand is after how long somebody should know what a command waits for.
+const slowCommand = 20 * time.Second
+
+// lookAtMySQL shows the transactions that are open, and what each waits for.
+func (f *fleet) lookAtMySQL() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	db, err := mysqlstore.OpenDB(f.stack.MySQL.DSN("information_schema"), mysqlstore.Options{MaxOpenConns: 1})
+	if err != nil {
+		return err.Error()
+	}
+	defer db.Close()
+	rows, err := db.QueryContext(ctx, `SELECT p.id, COALESCE(p.db, ''), p.command, p.time, COALESCE(p.state, ''), COALESCE(LEFT(p.info, 160), ''),
+COALESCE(t.trx_state, ''), COALESCE(TIMESTAMPDIFF(SECOND, t.trx_started, NOW()), -1), COALESCE(t.trx_rows_locked, 0),
+COALESCE((SELECT MIN(b.trx_mysql_thread_id) FROM performance_schema.data_lock_waits w JOIN innodb_trx b ON b.trx_id = w.blocking_engine_transaction_id
+  WHERE w.requesting_engine_transaction_id = t.trx_id), 0)
+FROM performance_schema.processlist p LEFT JOIN innodb_trx t ON t.trx_mysql_thread_id = p.id
+WHERE p.command <> 'Sleep' OR t.trx_id IS NOT NULL ORDER BY p.time DESC LIMIT 60`)
+	if err != nil {
+		return err.Error()
+	}
+	defer rows.Close()
+	var b strings.Builder
+	for rows.Next() {
+		var id, secs, age, locked, blocker int64
+		var schema, command, state, info, trx string
+		if err := rows.Scan(&id, &schema, &command, &secs, &state, &info, &trx, &age, &locked, &blocker); err != nil {
+			return err.Error()
+		}
+		fmt.Fprintf(&b, "  %d %s %s %d s %q trx %s %d s, %d rows locked, waits for %d: %s\n", id, schema, command, secs, state, trx, age, locked, blocker, strings.Join(strings.Fields(info), " "))
+	}
+	if err := rows.Err(); err != nil {
+		b.WriteString(err.Error())
+	}
+	return b.String()
 }
 
 // must runs a command that has to work.

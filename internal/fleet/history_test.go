@@ -234,6 +234,15 @@ func (h *history) waits() string {
 
 func short(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
+// moves lists everything that happened to the fleet.
+func (h *history) moves() string {
+	var b strings.Builder
+	for _, e := range h.around(0, h.now()) {
+		fmt.Fprintf(&b, "  %10.4f to %10.4f  %s: %s\n", e.begin.Seconds(), e.end.Seconds(), e.what, e.came)
+	}
+	return b.String()
+}
+
 // around gives what happened to the fleet between two times, a moment before and after too.
 func (h *history) around(from, to time.Duration) []happening {
 	const moment = 2 * time.Second
