@@ -185,7 +185,7 @@ func (c *Control) step(ctx context.Context, f *facts, at place, from, next reser
 	if from == reservation.Complete {
 		s.Does = []string{"MySQL's fence to cutover, epoch + 1", "Redis is wiped and rebuilt from MySQL; routers act as cut from it meanwhile", "Redis's fence to the same"}
 	} else {
-		s.Does = []string{fmt.Sprintf("Redis's fence to %s, epoch + 1: from then on %s decides", next, decides(next)), "MySQL's fence to the same"}
+		s.Does = []string{fmt.Sprintf("Redis's fence to %s, epoch + 1: from then on %s", next, decides(next)), "MySQL's fence to the same"}
 	}
 	s.Gates = f.judge(ctx, names, o.Waive)
 	return s
@@ -196,9 +196,9 @@ func decides(s reservation.Stage) string {
 		return "a grant needs both stores"
 	}
 	if s.Truth() == reservation.Redis {
-		return "Redis"
+		return "Redis decides"
 	}
-	return "MySQL"
+	return "MySQL decides"
 }
 
 // flip is one Execute under way.

@@ -254,7 +254,8 @@ func (b *buyers) keep(ctx context.Context, n int) []hold {
 func (b *buyers) claimKept(ctx context.Context, held []hold) Kept {
 	k := Kept{Held: len(held)}
 	for _, h := range held {
-		if b.end(ctx, h.id, true) && b.end(ctx, h.id, true) {
+		first := b.end(ctx, h.id, true)
+		if again := b.end(ctx, h.id, true); first && again {
 			k.Claimed++
 		}
 	}
