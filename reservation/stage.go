@@ -121,7 +121,7 @@ const (
 type Route struct {
 	// Decides is the source of truth, whose answer the caller gets.
 	Decides Truth
-	// Both is true where a grant needs both stores.
+	// Both is true where a grant needs both stores; of an adjustment, where stock is taken away only if both have it.
 	Both bool
 	// Mirror says when the other store is written.
 	Mirror When
@@ -157,7 +157,7 @@ func routes(s Stage, o Op) Route {
 			OpClaim:   {MySQL, false, Within},
 			OpRelease: {MySQL, false, BeforeAnswer},
 			OpExpire:  {MySQL, false, AfterAnswer},
-			OpAdjust:  {MySQL, false, Within},
+			OpAdjust:  {MySQL, true, Within},
 		},
 		Complete: {
 			OpReserve: {MySQL, false, Never},
