@@ -41,3 +41,16 @@ func (e *Engine) Found(f Find) {
 		e.conclude(s, f.Verdict, none("found by catch-up, and no gap of this run accounts for it"))
 	}
 }
+
+// InFlight tells whether an operation of this reservation has been begun and has not ended: it may be on its way to the
+// store that follows.
+func (e *Engine) InFlight(id reservation.ID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for s := e.live.head; s != nil; s = s.next {
+		if s.pair.ID == id && !s.finished {
+			return true
+		}
+	}
+	return false
+}

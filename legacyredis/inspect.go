@@ -68,7 +68,7 @@ func (v *inspection) page(ctx context.Context, keys []string) error {
 			v.adj[adjMember+rest] = true
 		case "done":
 			v.done[rest] = true
-		case "fence", "exp", "created", "kill", "routers", "audit", "restore", "replay":
+		case "fence", "exp", "created", "kill", "routers", "audit", "restore", "replay", "catchup":
 		default:
 			v.orphan("%s is no key of ours", key)
 		}

@@ -114,11 +114,10 @@ func (l *landing) looksUp() bool {
 	return op.Op == reservation.OpReserve && op.Replayed && after && op.Expect == nil && !op.Adopt
 }
 
-// decidedAnew: the truth has decided in a later epoch what this store had granted to nobody: its hold, with another
-// expiry.
+// decidedAnew: the truth has decided in a later epoch what this store had granted to nobody, and stamped another expiry.
 func (l *landing) decidedAnew(cur *row) bool {
 	rec := l.m.op.Record
-	return cur.State == reservation.Held && rec.State == reservation.Held && rec.Epoch > cur.Epoch &&
+	return cur.State == rec.State && rec.Epoch > cur.Epoch &&
 		!l.m.decides() && !cur.Marked && !rec.ExpiresAt.Equal(cur.ExpiresAt)
 }
 

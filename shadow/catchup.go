@@ -24,6 +24,9 @@ type CatchUpOptions struct {
 	Grace time.Duration
 	// AtRest: nothing is under way in this pod, so a ledger figure that Redis lacks is lost, and not on its way.
 	AtRest bool
+	// InFlight tells whether this process has an operation of a reservation on its way to the other store: it is left to
+	// that. Nil: none has.
+	InFlight func(reservation.ID) bool
 	// Page is how many records are read at a time. Default 500.
 	Page       int
 	Logger     *slog.Logger
@@ -179,6 +182,8 @@ func (c *CatchUp) DrainMarks(ctx context.Context, fence reservation.Fence) (Roun
 func (c *CatchUp) reconcile(ctx context.Context, v view, r *Round) error {
 	s := c.plan(v, c.opt.Now())
 	switch {
+	case s.to != 0 && c.opt.InFlight != nil && c.opt.InFlight(s.op.Record.ID):
+		r.Skipped++
 	case s.to != 0:
 		now, err := c.carryOut(ctx, v, s, r)
 		if err != nil {

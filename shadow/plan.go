@@ -61,6 +61,8 @@ func (f facts) adopts() bool {
 func (f facts) settled() (redis, mysql reservation.State) {
 	r, q := f.redis, f.mysql
 	switch decides := f.stamp.Stage.Truth(); {
+	case f.present() && q.Live() && (r == reservation.Expired || r == reservation.Released):
+		return r, r // Redis has ended it, and nothing of it is under way
 	case !f.stamp.Stage.DualWrite(), f.present():
 		return r, q
 	case f.adopts():
@@ -113,10 +115,12 @@ func (c *CatchUp) plan(v view, now time.Time) step {
 	switch {
 	case v.purged(now):
 		return step{skipped: true}
-	case f.redis == f.mysql:
+	case f.redis == f.mysql && !v.decidedAnew():
 		return step{left: differs(v.redis, v.mysql)}
 	case !f.marked && v.lastStep().After(now.Add(-c.opt.Settle)):
 		return step{skipped: true}
+	case v.decidedAnew():
+		return rewrite(v.redis)
 	case redis != f.redis:
 		return write(reservation.Redis, v.mysql, f, now)
 	case mysql != f.mysql:
@@ -124,6 +128,21 @@ func (c *CatchUp) plan(v view, now time.Time) step {
 	default:
 		return c.leave(v, f, now)
 	}
+}
+
+// decidedAnew: Redis has decided in a later epoch what MySQL had granted to nobody, and stamped another expiry.
+func (v view) decidedAnew() bool {
+	r, q := v.redis, v.mysql
+	return r != nil && q != nil && v.fence.Stage.DualWrite() && v.fence.Stage.Truth() == reservation.Redis &&
+		r.State == q.State && r.Epoch > q.Epoch && !q.Marked && !r.ExpiresAt.Equal(q.ExpiresAt)
+}
+
+// rewrite is the step that gives MySQL the terms of Redis's later decision.
+func rewrite(from *reservation.Record) step {
+	s := step{to: reservation.MySQL, op: opFor(from), was: wasState}
+	expect := from.State
+	s.op.Expect = &expect
+	return s
 }
 
 // write is the step that brings one store to what the other has. What is due is not restored as a hold: the sweeper

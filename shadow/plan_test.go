@@ -92,6 +92,19 @@ L .......
 C .......`
 )
 
+// presentHandover: of the present epoch, only what Redis has ended is taken over.
+const presentHandover = `
+  0HJXFLC
+0 .......
+P .......
+H .......
+K .......
+J .......
+X .M.....
+F .......
+L .M.....
+C .......`
+
 func TestSettledByTheModelsRules(t *testing.T) {
 	t.Parallel()
 	const epoch = 9
@@ -107,8 +120,8 @@ func TestSettledByTheModelsRules(t *testing.T) {
 		{reservation.Shadow, 8, false, true, redisDecidesLost},
 		{reservation.Handover, 8, false, false, redisDecides},
 		{reservation.Handover, 8, true, false, redisDecidesMarked},
-		{reservation.Handover, 9, false, false, nothing},
-		{reservation.Handover, 9, true, true, nothing},
+		{reservation.Handover, 9, false, false, presentHandover},
+		{reservation.Handover, 9, true, true, presentHandover},
 		{reservation.Cutover, 9, false, false, mysqlDecides},
 		{reservation.Cutover, 8, false, false, mysqlDecides},
 		{reservation.Cutover, 9, true, false, mysqlDecidesMarked},

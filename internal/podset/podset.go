@@ -223,7 +223,8 @@ func (p *Pod) openStores(ctx context.Context, cfg *config.Config, opt Options) e
 func (p *Pod) openCatchUp(cfg *config.Config, opt Options) (err error) {
 	p.steady, err = shadow.NewCatchUp(shadow.CatchUpOptions{
 		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Settle: cfg.Tuning.Settle, Grace: p.grace,
-		Logger: opt.Logger, Registerer: opt.Registerer,
+		InFlight: func(id reservation.ID) bool { return p.Router.Engine().InFlight(id) },
+		Logger:   opt.Logger, Registerer: opt.Registerer,
 	})
 	return err
 }

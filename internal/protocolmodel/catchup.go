@@ -63,10 +63,12 @@ func (m *model) settled(c *catchUp, incarnation uint8) (redis, mysql reservation
 	r, q := c.redis.state, c.mysql.state
 	decides := c.stamp.stage.Truth()
 	promised := c.marked || c.mysql.epoch < incarnation
+	present := c.stamp.stage == reservation.Handover && max(c.redis.epoch, c.mysql.epoch) >= c.stamp.epoch
 	switch {
-	case c.stamp.stage == reservation.Complete,
-		r == reservation.Provisional && m.has(CatchUpLeavesProvisional),
-		c.stamp.stage == reservation.Handover && max(c.redis.epoch, c.mysql.epoch) >= c.stamp.epoch:
+	case present && q.Live() && (r == reservation.Expired || r == reservation.Released):
+		return r, r // Redis has ended it, and nothing of it is under way
+	case c.stamp.stage == reservation.Complete, present,
+		r == reservation.Provisional && m.has(CatchUpLeavesProvisional):
 		return r, q
 	case r == 0 && q.Live() && decides == reservation.Redis && !promised:
 		if !m.has(CatchUpLeavesUnanswered) {
