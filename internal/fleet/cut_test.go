@@ -94,7 +94,6 @@ func TestCutRouters(t *testing.T) {
 }
 
 func cutRouters(t *testing.T, cut func(f *fleet, i int)) {
-	needs(t, "flip", "kill", "rearm", "status")
 	f := newFleet(t, settings{routers: 2, pods: 1, cuttable: map[int]bool{0: true, 1: true}})
 	b := reservation.Bucket{Shop: f.shopOf(0), Item: 1, Group: 1}
 	empty := reservation.Bucket{Shop: b.Shop, Item: 2, Group: 1}
@@ -141,7 +140,6 @@ func cutRouters(t *testing.T, cut func(f *fleet, i int)) {
 // I7, I8: one router is cut and the others are not: it goes on, what it answers is known to Redis soon, and it stops
 // with the kill.
 func TestCutRouter(t *testing.T) {
-	needs(t, "flip", "kill", "rearm", "status")
 	f := newFleet(t, settings{routers: 3, pods: 1, cuttable: map[int]bool{2: true}})
 	b := reservation.Bucket{Shop: f.shopOf(0), Item: 1, Group: 1}
 	empty := reservation.Bucket{Shop: b.Shop, Item: 2, Group: 1}

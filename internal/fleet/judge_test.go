@@ -237,6 +237,9 @@ func (j *judge) finalState(p *purchase) {
 		j.found("I5", p, "at rest it is %s in Redis and %s in MySQL", p.redis.State, p.mysql.State)
 		return
 	}
+	if !p.redis.ExpiresAt.Equal(p.mysql.ExpiresAt) {
+		j.found("I5", p, "it expires at %.4f in Redis and at %.4f in MySQL", j.h.since(p.redis.ExpiresAt).Seconds(), j.h.since(p.mysql.ExpiresAt).Seconds())
+	}
 	if want := p.allowed(first, j.h.now()); !slices.Contains(want, p.mysql.State) {
 		j.found("I5", p, "at rest it is %s, but the answers allow %v", p.mysql.State, want)
 	}

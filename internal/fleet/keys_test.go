@@ -136,7 +136,6 @@ func (f *fleet) onHand(b reservation.Bucket) int64 {
 // I6, I7, I9: keys of every kind keep their answer across every move and through every router, and a hold of each
 // stage can be claimed afterwards, once.
 func TestSameKeyAcrossFlips(t *testing.T) {
-	needs(t, "flip", "kill", "rearm")
 	f := newFleet(t, settings{routers: 2, pods: 1})
 	b := reservation.Bucket{Shop: f.shopOf(0), Item: 1, Group: 1}
 	f.stock(map[reservation.Bucket]int64{b: 1000, {Shop: b.Shop, Item: 2, Group: 1}: 0})

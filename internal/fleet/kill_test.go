@@ -150,7 +150,6 @@ func firstByRedis(calls []call, after time.Duration) map[string]time.Duration {
 // I8: with polling all but off, a kill is in force at the next write of each router: nothing that was asked for after its
 // acknowledgement is granted by MySQL.
 func TestI8KillWithoutPolling(t *testing.T) {
-	needs(t, "flip", "kill", "rearm")
 	f := newFleet(t, settings{routers: 3, pods: 1, poll: time.Minute, cutBudget: 5 * time.Second})
 	b := reservation.Bucket{Shop: f.shopOf(0), Item: 1, Group: 1}
 	f.stock(map[reservation.Bucket]int64{b: 1_000_000})
@@ -204,7 +203,6 @@ func (f *fleet) neverAfterAck(seen *acks, before uint64) {
 
 // A kill needs only Redis: with MySQL healthy, stopped as it stands, and gone, the routers grant by Redis again.
 func TestKillWhateverMySQLDoes(t *testing.T) {
-	needs(t, "flip", "kill", "rearm")
 	f := newFleet(t, settings{routers: 2, pods: 1})
 	b := reservation.Bucket{Shop: f.shopOf(0), Item: 1, Group: 1}
 	f.stock(map[reservation.Bucket]int64{b: 1_000_000})

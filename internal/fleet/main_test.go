@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -95,18 +94,4 @@ func pause(ctx context.Context, d time.Duration) bool {
 // between draws a duration.
 func between(r *rand.Rand, low, high time.Duration) time.Duration {
 	return low + time.Duration(r.Int64N(int64(high-low)+1))
-}
-
-// needs skips a test whose commands the binary does not have yet.
-func needs(t *testing.T, commands ...string) {
-	t.Helper()
-	help, err := exec.CommandContext(t.Context(), binary(t), "--help").CombinedOutput()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range commands {
-		if !strings.Contains(string(help), "\n  "+c+" ") {
-			t.Skipf("the binary has no command %s yet", c)
-		}
-	}
 }

@@ -250,7 +250,6 @@ func (f *fleet) haggle(ctx context.Context, seed uint64, b reservation.Bucket, b
 
 // I1, I5: what buyers are told of one bucket across flips and kills is what one counter could have told them.
 func TestPorcupine(t *testing.T) {
-	needs(t, "flip", "kill", "rearm")
 	histories := 3
 	if devtest.Soak() {
 		histories = 25

@@ -43,7 +43,6 @@ func losses() []loss {
 // I1, I7: whatever Redis has lost, nothing is granted from it until it was restored, the first call notices, and holds
 // that MySQL knows can be claimed afterwards.
 func TestRedisRestarts(t *testing.T) {
-	needs(t, "flip", "status")
 	f := newFleet(t, settings{routers: 2, pods: 1})
 	b := reservation.Bucket{Shop: f.shopOf(0), Item: 1, Group: 1}
 	f.stock(map[reservation.Bucket]int64{b: 100_000})
