@@ -43,11 +43,12 @@ func (f *fleet) kill(ctx context.Context, pod int) (killed, error) {
 		return killed{}, fmt.Errorf("kill %s: %s", f.pods[pod].ID, res)
 	}
 	k := decode[killed](f.tb, res)
-	done := killDone{pod: pod, epoch: k.Epoch, began: res.began, returned: res.began + res.took, acks: k.Acks, laggards: map[string]bool{}}
+	done := killDone{pod: pod, epoch: k.Epoch, began: res.began, returned: res.began + res.took, debt: k.Debt, laggards: map[string]bool{}}
 	for _, l := range k.Laggards {
 		done.laggards[l] = true
 	}
 	f.history.kill(done)
+	f.history.event("the kill of "+f.pods[pod].ID, res.began, fmt.Sprintf("epoch %d, %d acks of %d, laggards %v, debt %+v", k.Epoch, k.Acks, k.Routers, k.Laggards, k.Debt))
 	return k, nil
 }
 

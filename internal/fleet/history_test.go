@@ -88,7 +88,8 @@ type killDone struct {
 	began    time.Duration
 	returned time.Duration
 	laggards map[string]bool
-	acks     int
+	// debt is what the kill told that Redis lacks; nil: MySQL did not say in time.
+	debt *reservation.Debt
 }
 
 // history is everything that was seen. It is safe for concurrent use.

@@ -57,8 +57,12 @@ func TestJudgeFindsPlantedFaults(t *testing.T) {
 		plant func(h *history)
 		want  string
 	}{
-		"I1 granted twice":                {func(h *history) { h.add(reserveOf(4, 3, 1, "GRANTED")) }, "I1: bucket 1:1:1: at 3.0100 4 units"},
-		"I1 granted beside a claim":       {func(h *history) { h.add(reserveOf(4, 6, 2, "GRANTED")) }, "I1: bucket 1:1:1: at 6.0100 4 units"},
+		"I1 granted twice":          {func(h *history) { h.add(reserveOf(4, 3, 1, "GRANTED")) }, "I1: bucket 1:1:1: from 3.0100 on up to 1 units more"},
+		"I1 granted beside a claim": {func(h *history) { h.add(reserveOf(4, 6, 2, "GRANTED")) }, "I1: bucket 1:1:1: from 6.0100 on up to 1 units more"},
+		"I1 more than the debt that was told": {func(h *history) {
+			h.kill(killDone{epoch: 1, debt: &reservation.Debt{Units: 1}})
+			h.add(reserveOf(4, 6, 3, "GRANTED"))
+		}, "I1: bucket 1:1:1: from 6.0100 on up to 2 units more"},
 		"I5 claimed and released":         {func(h *history) { h.add(endOf(2, 6, "claim", reservation.Claimed)) }, "I5: it was answered claimed at 6.0100 and released at 5.0100"},
 		"I5 taken back":                   {func(h *history) { c := reserveOf(1, 6, 2, "GRANTED"); h.add(c) }, "I5: it was claimed at 4.0100, and held for a call of 6.0000"},
 		"I7 not found":                    {func(h *history) { c := endOf(1, 3, "claim", 0); c.Code = "not_found"; h.add(c) }, "I7: granted, and the claim at 3.0000 does not find it"},
@@ -89,6 +93,19 @@ func TestJudgeFindsPlantedFaults(t *testing.T) {
 				t.Errorf("not found: %s\nin: %v", c.want, j.violations)
 			}
 		})
+	}
+}
+
+// Units that a kill told as debt may be promised twice, and a claim of one may be refunded; the judge counts them.
+func TestJudgeExcusesDebtOnRecord(t *testing.T) {
+	t.Parallel()
+	h := told()
+	h.kill(killDone{epoch: 2, began: 5500 * time.Millisecond, debt: &reservation.Debt{Reservations: 1, Units: 1}})
+	h.add(reserveOf(4, 6, 2, "GRANTED"))
+	h.add(endOf(4, 7, "claim", reservation.Refused))
+	j := newJudge(h, nil, nil)
+	if got := j.all(); len(got) > 0 || j.excused[0] != 1 || j.refunds != 1 {
+		t.Errorf("found %v, excused %v, %d refunds", got, j.excused, j.refunds)
 	}
 }
 
