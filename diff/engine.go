@@ -309,15 +309,20 @@ func (e *Engine) Pending() int {
 }
 
 // Converged tells the engine that a whole catch-up round ended at the given time: what gaps had left out is in the
-// mirror now. began is when the round started: only gaps before it are closed.
-func (e *Engine) Converged(began, ended time.Time) {
+// mirror now. began is when the round started: only gaps before it are closed, and not those of reservations that the
+// round left alone, since they were too young or under way.
+func (e *Engine) Converged(began, ended time.Time, leftAlone ...reservation.ID) {
+	alone := make(map[reservation.ID]bool, len(leftAlone))
+	for _, id := range leftAlone {
+		alone[id] = true
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, log := range e.buckets {
 		log.closeGaps(began, ended)
 	}
 	for id, at := range e.gaps {
-		if at.Before(began) {
+		if at.Before(began) && !alone[id] {
 			delete(e.gaps, id)
 		}
 	}

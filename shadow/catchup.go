@@ -97,8 +97,9 @@ type Round struct {
 	Figures int
 	// Drained counts marks that are gone: Redis has those outcomes now.
 	Drained int
-	// Skipped counts records that are too young or under way.
-	Skipped int
+	// Skipped counts records that are too young or under way; LeftAlone names them.
+	Skipped   int
+	LeftAlone []reservation.ID
 	// Unconfirmed counts those of one store that nobody was answered: each is left to its retry or its expiry.
 	Unconfirmed int
 	// Left names what still differs: nothing here may be repaired without a person, or it changed meanwhile.
@@ -117,6 +118,11 @@ type Repair struct {
 	Truth, Mirror reservation.State // before; zero where the store did not know it
 	// Forced is the number of units that were taken although the store had them not.
 	Forced int64
+}
+
+func (r *Round) skip(id reservation.ID) {
+	r.Skipped++
+	r.LeftAlone = append(r.LeftAlone, id)
 }
 
 // Total is the number of repairs.
@@ -183,7 +189,7 @@ func (c *CatchUp) reconcile(ctx context.Context, v view, r *Round) error {
 	s := c.plan(v, c.opt.Now())
 	switch {
 	case s.to != 0 && c.opt.InFlight != nil && c.opt.InFlight(s.op.Record.ID):
-		r.Skipped++
+		r.skip(s.op.Record.ID)
 	case s.to != 0:
 		now, err := c.carryOut(ctx, v, s, r)
 		if err != nil {
@@ -195,7 +201,7 @@ func (c *CatchUp) reconcile(ctx context.Context, v view, r *Round) error {
 	case s.unconfirmed:
 		r.Unconfirmed++
 	case s.skipped:
-		r.Skipped++
+		r.skip(v.any().ID)
 	}
 	return c.drain(ctx, v, r)
 }

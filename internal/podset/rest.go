@@ -42,7 +42,7 @@ func (p *Pod) found(round shadow.Round, st reservation.Stamp) {
 	for _, r := range round.Repairs {
 		e.Found(diff.Find{Shop: r.Shop, ID: r.ID, Verdict: verdictOf(r.Was), Truth: r.Truth, Mirror: r.Mirror, Stamp: st})
 	}
-	e.Converged(round.Began, round.Ended)
+	e.Converged(round.Began, round.Ended, round.LeftAlone...)
 }
 
 func verdictOf(was string) diff.Verdict {
