@@ -138,7 +138,7 @@ func (f *fleet) round(ctx context.Context, seed uint64, n int, buckets [][]reser
 func TestFleet(t *testing.T) {
 	set, rounds, items, qty := settings{routers: 3, pods: 2}, 4, 4, int64(30)
 	if devtest.Soak() {
-		set.routers, rounds, qty = 4, 20, 40
+		set.routers, rounds, qty = 4, 20, 15
 	}
 	seed := seedOf(t)
 	f := newFleet(t, set)
