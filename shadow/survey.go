@@ -99,10 +99,21 @@ func (s Survey) some(kind string) []string { return s.Examples[kind][:min(3, len
 // Survey is a dry round: it reads both stores, writes nothing, and counts. Both fences are read before it begins.
 func (c *CatchUp) Survey(ctx context.Context, redis, mysql reservation.Fence) (Survey, error) {
 	s := Survey{Pod: c.opt.Pod, Began: c.opt.Now(), Redis: redis, MySQL: mysql, Examples: map[string][]string{}}
+	var differ []view
 	err := c.walk(ctx, redis, func(v view) error {
-		c.count(&s, v, c.opt.Now())
+		now := c.opt.Now()
+		switch {
+		case !c.count(&s, v, now):
+		case len(differ) < maxLooks:
+			differ = append(differ, v)
+		default:
+			s.countDifference(v, v.facts(), now)
+		}
 		return nil
 	})
+	if err == nil {
+		err = c.lookAgain(ctx, &s, differ)
+	}
 	if err != nil {
 		return s, err
 	}
@@ -117,6 +128,40 @@ func (c *CatchUp) Survey(ctx context.Context, redis, mysql reservation.Fence) (S
 	return s, err
 }
 
+// maxLooks bounds the differences that are looked at again. So many are no lag of a mirror.
+const maxLooks = 2000
+
+// lookAgain counts what still differs after the settle time: the mirror of a busy pod is always a little behind, and what
+// is on its way to it is no lack. A caller who has no time for that gets what was seen.
+func (c *CatchUp) lookAgain(ctx context.Context, s *Survey, differ []view) error {
+	if len(differ) == 0 {
+		return nil
+	}
+	deadline, bounded := ctx.Deadline()
+	again := c.opt.Settle > 0 && (!bounded || time.Until(deadline) > 2*c.opt.Settle)
+	if again {
+		t := time.NewTimer(c.opt.Settle)
+		defer t.Stop()
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.C:
+		}
+	}
+	for _, v := range differ {
+		if again {
+			var err error
+			if v, err = c.look(ctx, v); err != nil {
+				return err
+			}
+		}
+		if f := v.facts(); v.any() != nil && f.redis != f.mysql {
+			s.countDifference(v, f, c.opt.Now())
+		}
+	}
+	return nil
+}
+
 // handoverEpoch is the one that older records are older than.
 func (s *Survey) handoverEpoch() uint64 {
 	if s.Redis.Stage == reservation.Handover {
@@ -125,10 +170,11 @@ func (s *Survey) handoverEpoch() uint64 {
 	return s.Redis.Epoch + 1
 }
 
-func (c *CatchUp) count(s *Survey, v view, now time.Time) {
+// count counts one reservation, and tells whether it differs and is not too young to.
+func (c *CatchUp) count(s *Survey, v view, now time.Time) bool {
 	f := v.facts()
 	if v.purged(now) {
-		return
+		return false
 	}
 	s.Walked++
 	if f.redis == reservation.Claiming {
@@ -138,13 +184,14 @@ func (c *CatchUp) count(s *Survey, v view, now time.Time) {
 		s.Provisional++
 	}
 	s.countOlder(v, f)
-	switch {
-	case f.redis == f.mysql:
-	case v.lastStep().After(now.Add(-c.opt.Settle)):
-		s.Young++
-	default:
-		s.countDifference(v, f, now)
+	if f.redis == f.mysql {
+		return false
 	}
+	if v.lastStep().After(now.Add(-c.opt.Settle)) {
+		s.Young++
+		return false
+	}
+	return true
 }
 
 // countOlder is the gate of cutover, for one reservation. A provisional hold is live in no store.
