@@ -237,9 +237,7 @@ func TestBusyServerIsNotSuspicious(t *testing.T) {
 		_, err := late.Reserve(t.Context(), stamp(), newID(t), request(t, "k", time.Hour, line(1, 1)))
 		answer <- err
 	}()
-	if err := r.raw.ScriptKill(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	r.killScript()
 	<-ended
 	if err := <-answer; err != nil {
 		t.Fatal(err)
