@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,7 +46,7 @@ func losses() []loss {
 func TestRedisRestarts(t *testing.T) {
 	f := newFleet(t, settings{routers: 2, pods: 1})
 	b := reservation.Bucket{Shop: f.shopOf(0), Item: 1, Group: 1}
-	f.stock(map[reservation.Bucket]int64{b: 100_000})
+	f.stock(map[reservation.Bucket]int64{b: 100_000, {Shop: b.Shop, Item: 2, Group: 1}: 40})
 	for _, stage := range []string{"shadow", "cutover"} {
 		if stage != "shadow" {
 			f.flip(0, stage)
@@ -90,8 +91,20 @@ func (f *fleet) restarts(t *testing.T, b reservation.Bucket, stage string, l los
 	f.known(t, holds)
 	epoch, _ := f.incarnation(t, pod)
 
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	end := server.Stop
+	if stage == "cutover" { // nothing that was answered can be lost: buyers go on, and Redis gets no time to write
+		end = server.Kill
+		for _, r := range f.routers {
+			f.prober(ctx, &wg, r, reservation.Bucket{Shop: b.Shop, Item: 2, Group: 1}, l.name, 3*time.Second)
+		}
+		pause(ctx, 300*time.Millisecond)
+	}
 	began := f.history.now()
-	must(t, server.Stop())
+	must(t, end())
 	must(t, l.ruin(server.DataDir(), aside))
 	must(t, server.Start(t.Context()))
 	f.history.event("Redis restarted, "+l.name, began, "")
