@@ -162,6 +162,9 @@ func TestFleet(t *testing.T) {
 
 // I1, I5 to I7, I9, I11 in shadow alone: routers stop and go on, and are told to end and started again.
 func TestShadowFleet(t *testing.T) {
+	if !devtest.Soak() {
+		t.Skip("TWINHOLD_SOAK=1 runs it; TestFleet goes through shadow too")
+	}
 	seed := seedOf(t)
 	f := newFleet(t, settings{routers: 3, pods: 2})
 	m := &market{
