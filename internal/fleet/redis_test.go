@@ -112,7 +112,8 @@ func (f *fleet) restarts(t *testing.T, b reservation.Bucket, stage string, l los
 
 	first := call{Op: "reserve", Shop: b.Shop, Key: l.name + stage + "-first", Lines: []reservation.Line{{Item: b.Item, Group: b.Group, Quantity: 1}}}
 	f.ask(t.Context(), f.routers[0], first, longTTL, 3*time.Second)
-	if e, since := f.incarnation(t, pod); since <= epoch && e != 0 && !f.suspect(t, pod) {
+	// In cutover a router that missed Redis is cut by then, and its call does not go there.
+	if e, since := f.incarnation(t, pod); stage == "shadow" && since <= epoch && e != 0 && !f.suspect(t, pod) {
 		t.Errorf("the first call after the restart did not notice: epoch %d, incarnation of epoch %d, not suspect", e, since)
 	}
 	if !untilWithin(t, 30*time.Second, func() bool {
