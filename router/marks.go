@@ -61,7 +61,7 @@ func (p *Pod) skip(why string) {
 
 // giveToRedis writes what MySQL has of a reservation that somebody was promised into Redis, by force.
 func (p *Pod) giveToRedis(ctx context.Context, st reservation.Stamp, rec reservation.Record) error {
-	op := mirrorOf(rec)
+	op := reservation.OpTo(rec)
 	op.Adopt = true
 	if rec.State == reservation.Claimed {
 		var err error
@@ -71,23 +71,4 @@ func (p *Pod) giveToRedis(ctx context.Context, st reservation.Stamp, rec reserva
 	}
 	_, err := p.opt.Redis.Mirror(ctx, st, op)
 	return err
-}
-
-// mirrorOf is the operation that brings a store to a record's present state.
-func mirrorOf(rec reservation.Record) reservation.MirrorOp {
-	op := reservation.MirrorOp{Op: reservation.OpReserve, Decision: reservation.Granted, Record: rec}
-	switch rec.State {
-	case reservation.Rejected:
-		op.Decision = reservation.RejectedShort
-	case reservation.Released:
-		op.Op, op.Decision = reservation.OpRelease, reservation.ReleasedOK
-	case reservation.Expired:
-		op.Op, op.Decision = reservation.OpExpire, reservation.ExpiredOK
-	case reservation.Claimed:
-		op.Op, op.Decision = reservation.OpClaim, reservation.ClaimedOK
-	case reservation.Refused:
-		op.Op, op.Decision = reservation.OpClaim, reservation.RefundRequired
-	case reservation.Provisional, reservation.Held, reservation.Claiming:
-	}
-	return op
 }

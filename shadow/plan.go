@@ -139,7 +139,7 @@ func (v view) decidedAnew() bool {
 
 // rewrite is the step that gives MySQL the terms of Redis's later decision.
 func rewrite(from *reservation.Record) step {
-	s := step{to: reservation.MySQL, op: opFor(from), was: wasState}
+	s := step{to: reservation.MySQL, op: reservation.OpTo(*from), was: wasState}
 	expect := from.State
 	s.op.Expect = &expect
 	return s
@@ -148,7 +148,7 @@ func rewrite(from *reservation.Record) step {
 // write is the step that brings one store to what the other has. What is due is not restored as a hold: the sweeper
 // ends it where it is, and its end is then what is restored.
 func write(to reservation.Truth, from *reservation.Record, f facts, now time.Time) step {
-	s := step{to: to, op: opFor(from)}
+	s := step{to: to, op: reservation.OpTo(*from)}
 	expect := f.redis
 	if to == reservation.MySQL {
 		expect = f.mysql
@@ -206,7 +206,7 @@ func (c *CatchUp) unconfirmed(in reservation.Truth, rec *reservation.Record, now
 	ended := *rec
 	ended.State, ended.ExpiredAt = reservation.Expired, now.UTC().Truncate(time.Microsecond)
 	expect := rec.State
-	s := step{to: in, op: opFor(&ended), was: wasLeaked}
+	s := step{to: in, op: reservation.OpTo(ended), was: wasLeaked}
 	s.op.Expect = &expect
 	return s
 }
@@ -230,26 +230,6 @@ func differs(r, q *reservation.Record) string {
 		}
 	}
 	return ""
-}
-
-// opFor is the operation that brings a store to a record's present state.
-func opFor(rec *reservation.Record) reservation.MirrorOp {
-	op := reservation.MirrorOp{Record: *rec}
-	switch rec.State {
-	case reservation.Rejected:
-		op.Op, op.Decision = reservation.OpReserve, reservation.RejectedShort
-	case reservation.Released:
-		op.Op, op.Decision = reservation.OpRelease, reservation.ReleasedOK
-	case reservation.Expired:
-		op.Op, op.Decision = reservation.OpExpire, reservation.ExpiredOK
-	case reservation.Claimed:
-		op.Op, op.Decision = reservation.OpClaim, reservation.ClaimedOK
-	case reservation.Refused:
-		op.Op, op.Decision = reservation.OpClaim, reservation.RefundRequired
-	case reservation.Provisional, reservation.Held, reservation.Claiming:
-		op.Op, op.Decision = reservation.OpReserve, reservation.Granted
-	}
-	return op
 }
 
 func (v view) any() *reservation.Record {

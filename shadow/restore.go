@@ -265,7 +265,7 @@ func (r *restore) failed(rec *reservation.Record, why string) {
 // mirror writes one record. A hold that Redis does not know at all was promised to somebody and is adopted, whoever has
 // its key now; one that it knows otherwise is not, unless it is marked: then Redis's word may be the newer.
 func (r *restore) mirror(ctx context.Context, rec *reservation.Record) (reservation.Judgement, error) {
-	op := opFor(rec)
+	op := reservation.OpTo(*rec)
 	if !rec.State.Live() {
 		op.Changes = carried(rec)
 		return r.re.Mirror(ctx, r.to, op)
