@@ -106,7 +106,7 @@ func TestAgreeEndsNoDueHold(t *testing.T) {
 	t.Parallel()
 	b := open(t, handover)
 	b.stock(5)
-	due := provisional(t, "due", 30*time.Millisecond, line(1, 5))
+	due := provisional(t, "due", 1500*time.Millisecond, line(1, 5))
 	judged(t, b.agree(due), reservation.Granted, reservation.Held, true)
 	b.until("it is due", func() bool { return time.Now().After(due.ExpiresAt.Add(20 * time.Millisecond)) })
 	judged(t, b.agree(provisional(t, "next", time.Minute, line(1, 1))), reservation.RejectedShort, reservation.Rejected, true)
