@@ -157,7 +157,7 @@ func TestI7RestoreOfAnEmptyRedis(t *testing.T) {
 		}
 	}
 	f := r.finish(v, to, "")
-	if f.Stamp != to || f.Incarnation != 1 || f.IncarnationEpoch != 10 || f.Suspect || f.Killed || len(f.Server) != 40 {
+	if f.Stamp != to || f.Incarnation != 10 || f.IncarnationEpoch != 10 || f.Suspect || f.Killed || len(f.Server) != 40 {
 		t.Fatalf("%+v", f)
 	}
 	r.figures(1, 3, 4, 7)

@@ -230,7 +230,7 @@ func TestFlushedRedisIsNotTakenForANewPod(t *testing.T) {
 		return err == nil && res.Replayed && res.Record.State == reservation.Held
 	})
 	fenceNow, err := again.Pods[0].Redis.ReadFence(t.Context())
-	if err != nil || fenceNow.Incarnation == 0 || fenceNow.IncarnationEpoch != fenceNow.Epoch || fenceNow.Epoch < 2 {
+	if err != nil || fenceNow.Incarnation < 2 || fenceNow.IncarnationEpoch != fenceNow.Epoch || fenceNow.Epoch < 2 {
 		t.Errorf("the restored fence is %+v, %v", fenceNow, err)
 	}
 }

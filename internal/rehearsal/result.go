@@ -75,17 +75,20 @@ func (r Result) WriteText(w io.Writer) error {
 	return nil
 }
 
+// gatesLine says which gates passed, and what a waived one showed.
 func gatesLine(gates []killswitch.Gate) string {
-	parts := make([]string, 0, len(gates))
+	var passed, rest []string
 	for _, g := range gates {
 		switch {
 		case g.Waived:
-			parts = append(parts, g.Name+" waived ("+g.Figure+")")
+			rest = append(rest, g.Name+" waived ("+g.Figure+")")
+		case g.Verdict == killswitch.Pass:
+			passed = append(passed, g.Name)
 		default:
-			parts = append(parts, g.Name+" "+string(g.Verdict))
+			rest = append(rest, g.Name+" "+string(g.Verdict))
 		}
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(append([]string{fmt.Sprintf("%d gates passed (%s)", len(passed), strings.Join(passed, ", "))}, rest...), "\n             ")
 }
 
 func laggards(names []string) string {

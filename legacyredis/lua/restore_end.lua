@@ -11,7 +11,9 @@ local function main()
   if f[1] ~= '' and redis.call('HGET', FENCE, MINE) == ARGV[2] then return B.with('FENCE', f) end
   lease()
   if f[1] ~= '' and tonumber(ARGV[3]) <= tonumber(f[1]) then return B.with('NOTABOVE', f) end
-  redis.call('HSET', FENCE, 'epoch', ARGV[3], 'stage', ARGV[4], 'incarnation', int((tonumber(f[3]) or 0) + 1),
+  -- Where the fence was lost, so was the incarnation: it was never above the epoch, so the new epoch is above it.
+  local incarnation = f[1] == '' and ARGV[3] or int((tonumber(f[3]) or 0) + 1)
+  redis.call('HSET', FENCE, 'epoch', ARGV[3], 'stage', ARGV[4], 'incarnation', incarnation,
     'incarnation_epoch', ARGV[3], 'server', B.server(), 'suspect', '0', 'frozen', f[6] == '1' and '1' or '0')
   B.audit(ARGV[7], f[1], f[2], ARGV[3], ARGV[4])
   if ARGV[5] == '1' and f[9] == '0' then redis.call('SET', POD .. ':kill', ARGV[6]) end
