@@ -12,10 +12,13 @@ type Find struct {
 	Truth, Mirror reservation.State
 	// Marked: MySQL has a mark on it: it was answered without Redis, which is why Redis lacked it.
 	Marked bool
-	Stamp  reservation.Stamp
+	// Epoch is the one in which the reservation was decided; zero: not known.
+	Epoch uint64
+	Stamp reservation.Stamp
 }
 
-// Found counts what catch-up found. A mark explains it, or a gap of this process for that very reservation. Any other
+// Found counts what catch-up found. A mark explains it, or a gap of this process for that very reservation, or that it
+// was decided in an earlier epoch: what was on its way then was refused as stale, and in legacy nothing was. Any other
 // lacks a cause, and counts against the pod; but where other routers have been alive since the reservation was made, and
 // it was not this process that left it as the truth has it, the cause may be a gap of theirs: that is Unseen.
 // Tell it before Converged.
@@ -33,7 +36,7 @@ func (e *Engine) Found(f Find) {
 	left := e.others.left(f.ID)
 	ours := left.Valid() && left == f.Truth
 	switch {
-	case gap || f.Marked:
+	case gap || f.Marked || f.Epoch != 0 && f.Epoch < f.Stamp.Epoch:
 		e.metrics.explained.WithLabelValues(s.pair.Op.String(), f.Verdict.String(), string(Gap)).Inc()
 	case !ours && e.others.within(createdAt(f.ID), now):
 		e.conclude(s, f.Verdict, Explanation{Kind: Unseen, Note: "found by catch-up; other routers were alive, and it may be a gap of theirs"})

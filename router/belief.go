@@ -50,17 +50,28 @@ func (p *Pod) adopt(f reservation.Fence) {
 		return
 	}
 	p.fence.Store(&f)
+	if f.Killed && !old.Killed {
+		p.opt.Logger.Warn("the pod is killed", "pod", p.opt.ID, "reason", f.Latch, "stage", f.Stage.String(), "epoch", f.Epoch)
+	}
 	if f.Stamp == old.Stamp {
 		return
 	}
 	p.metrics.epoch.Set(float64(f.Epoch))
 	p.metrics.stage.Set(float64(f.Stage))
 	p.engine.StageChanged(time.Now(), old.Stamp, f.Stamp)
-	p.opt.Logger.Info("the pod has changed its stage", "pod", p.opt.ID, "from", old.Stage.String(), "to", f.Stage.String(), "epoch", f.Epoch)
+	p.tellChange(old, &f)
 	if f.Stage.Truth() != reservation.MySQL || f.Stage == reservation.Complete {
 		p.healed()
 	}
 	p.wake(p.raise)
+}
+
+func (p *Pod) tellChange(old, now *reservation.Fence) {
+	if old.Stage == now.Stage {
+		p.opt.Logger.Info("the pod has a new epoch", "pod", p.opt.ID, "stage", now.Stage.String(), "epoch", now.Epoch)
+		return
+	}
+	p.opt.Logger.Info("the pod has changed its stage", "pod", p.opt.ID, "from", old.Stage.String(), "to", now.Stage.String(), "epoch", now.Epoch)
 }
 
 // Refresh reads the fence now, for callers that write to the stores past the router.

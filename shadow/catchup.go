@@ -116,6 +116,8 @@ type Repair struct {
 	// To is the store that was written.
 	To            reservation.Truth
 	Truth, Mirror reservation.State // before; zero where the store did not know it
+	// Epoch is the one in which the reservation was decided.
+	Epoch uint64
 	// Forced is the number of units that were taken although the store had them not.
 	Forced int64
 }
@@ -256,7 +258,7 @@ func (c *CatchUp) mirror(ctx context.Context, store reservation.Mirror, st reser
 
 func (c *CatchUp) repaired(v view, s step, j reservation.Judgement, r *Round) {
 	f := v.facts()
-	rep := Repair{Shop: s.op.Record.Shop, ID: s.op.Record.ID, Was: s.was, To: s.to, Truth: f.redis, Mirror: f.mysql, Forced: j.Forced}
+	rep := Repair{Shop: s.op.Record.Shop, ID: s.op.Record.ID, Was: s.was, To: s.to, Truth: f.redis, Mirror: f.mysql, Epoch: f.epoch, Forced: j.Forced}
 	if v.fence.Stage.Truth() == reservation.MySQL {
 		rep.Truth, rep.Mirror = f.mysql, f.redis
 	}

@@ -40,7 +40,10 @@ func (p *Pod) CatchUp(ctx context.Context, settle time.Duration) (shadow.Round, 
 func (p *Pod) found(round shadow.Round, st reservation.Stamp) {
 	e := p.Router.Engine()
 	for _, r := range round.Repairs {
-		e.Found(diff.Find{Shop: r.Shop, ID: r.ID, Verdict: verdictOf(r.Was), Truth: r.Truth, Mirror: r.Mirror, Stamp: st})
+		e.Found(diff.Find{
+			Shop: r.Shop, ID: r.ID, Verdict: verdictOf(r.Was), Truth: r.Truth, Mirror: r.Mirror, Epoch: r.Epoch,
+			Marked: r.Was == "adopted", Stamp: st,
+		})
 	}
 	e.Converged(round.Began, round.Ended, round.LeftAlone...)
 }
