@@ -6,5 +6,6 @@
 // both stores hold at rest, never from what the product says of itself; that a violation is shown with the whole story
 // of its reservation; and that no process is left behind. It has no code of its own outside its tests.
 //
-// The short forms run with every test, the long ones with TWINHOLD_SOAK=1. TWINHOLD_SEED=N repeats a plan.
+// The short forms run with every test, the long ones with TWINHOLD_SOAK=1. TWINHOLD_SEED=N repeats a plan. The routers'
+// logs are kept with go test -artifacts.
 package fleet

@@ -200,3 +200,36 @@ func (f *fleet) stopOrRestart(ctx context.Context, r *rand.Rand, rt *router) {
 		f.tb.Error(err)
 	}
 }
+
+// I1, I7 at the worst moment: a kill right after the way out of complete, while what routers granted as cut is still on
+// its way to Redis. What is promised twice then is no more than the debt that the kill told.
+func TestKillRightAfterReseed(t *testing.T) {
+	rounds := 3
+	if devtest.Soak() {
+		rounds = 15
+	}
+	seed := seedOf(t)
+	f := newFleet(t, settings{routers: 3, pods: 1})
+	buckets := f.scarce(3, 12)
+	m := &market{
+		seed: seed, buyers: 32, buckets: buckets, ttls: []time.Duration{2 * time.Second, 8 * time.Second},
+		think: [2]time.Duration{300 * time.Millisecond, 1500 * time.Millisecond}, decide: [2]time.Duration{0, 1200 * time.Millisecond},
+	}
+	m.open(t.Context(), f)
+	r := newRand(seed, 1000)
+	for n := range rounds {
+		f.flip(0, "cutover")
+		f.flip(0, "complete")
+		for _, b := range buckets[0] {
+			if err := f.restock(t.Context(), r, b, 10, fmt.Sprintf("round-%d-%s", n, b)); err != nil {
+				t.Error(err)
+			}
+		}
+		f.flip(0, "cutover")
+		f.mustKill(t.Context(), 0)
+		f.rearm(0)
+	}
+	m.close()
+	f.heal()
+	f.verdict(slices.Max(m.ttls))
+}

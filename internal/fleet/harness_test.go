@@ -134,7 +134,7 @@ func (f *fleet) startRouters() {
 		}
 		name := "router-" + strconv.Itoa(i+1)
 		f.routers = append(f.routers, &router{
-			name: name, bin: f.bin, config: f.write(name, addr, f.set.poll), log: filepath.Join(f.dir, name+".log"), launch: launch,
+			name: name, bin: f.bin, config: f.write(name, addr, f.set.poll), log: filepath.Join(f.tb.ArtifactDir(), name+".log"), launch: launch,
 		})
 	}
 	f.tb.Cleanup(f.stop)
@@ -262,7 +262,7 @@ func (f *fleet) lookAtMySQL() string {
 		return err.Error()
 	}
 	defer db.Close()
-	rows, err := db.QueryContext(ctx, `SELECT p.id, COALESCE(p.db, ''), p.command, p.time, COALESCE(p.state, ''), COALESCE(LEFT(p.info, 160), ''),
+	rows, err := db.QueryContext(ctx, `SELECT p.id, COALESCE(p.db, ''), p.command, p.time, COALESCE(p.state, ''), COALESCE(LEFT(CONVERT(p.info USING utf8mb4), 160), ''),
 COALESCE(t.trx_state, ''), COALESCE(TIMESTAMPDIFF(SECOND, t.trx_started, NOW()), -1), COALESCE(t.trx_rows_locked, 0),
 COALESCE((SELECT MIN(b.trx_mysql_thread_id) FROM performance_schema.data_lock_waits w JOIN innodb_trx b ON b.trx_id = w.blocking_engine_transaction_id
   WHERE w.requesting_engine_transaction_id = t.trx_id), 0)
