@@ -199,17 +199,17 @@ type MissedStore struct {
 	Error string `json:"error"`
 }
 
-// Status is a pod as it is now. What could not be found out in time is null, and HeldBecause says so.
+// Status is a pod as it is now. What could not be found out in time is null (nil), and HeldBecause says so.
 type Status struct {
 	Pod          string            `json:"pod"`
 	Stage        string            `json:"stage"`
-	Epoch        uint64            `json:"epoch"`
+	Epoch        *uint64           `json:"epoch"`
 	Truth        string            `json:"truth"`
-	Killed       bool              `json:"killed"`
+	Killed       *bool             `json:"killed"`
 	Debt         *reservation.Debt `json:"debt"`
 	ViewComplete *bool             `json:"view_complete"`
 	// Queue is the sum of the routers' mirror queues, Breaker the worst of their breakers.
-	Queue       int            `json:"queue"`
+	Queue       *int           `json:"queue"`
 	Breaker     string         `json:"breaker"`
 	Routers     []RouterStatus `json:"routers"`
 	HeldBecause []string       `json:"held_because"`
@@ -217,22 +217,25 @@ type Status struct {
 	Latch            string      `json:"latch,omitempty"`
 	Declared         string      `json:"declared,omitempty"`
 	MaxStage         string      `json:"max_stage"`
-	Frozen           bool        `json:"frozen"`
+	Frozen           *bool       `json:"frozen"`
 	FrozenBuckets    []string    `json:"frozen_buckets,omitempty"`
-	Suspect          bool        `json:"suspect"`
-	Incarnation      uint64      `json:"incarnation"`
-	IncarnationEpoch uint64      `json:"incarnation_epoch"`
+	Suspect          *bool       `json:"suspect"`
+	Incarnation      *uint64     `json:"incarnation"`
+	IncarnationEpoch *uint64     `json:"incarnation_epoch"`
 	Marks            *int64      `json:"marks"`
 	Laggards         []string    `json:"laggards"`
 	Redis            StoreStatus `json:"redis"`
 	MySQL            StoreStatus `json:"mysql"`
 }
 
-// StoreStatus is one store's fence, or why it is not known.
+// Unknown tells whether neither store could be asked.
+func (s Status) Unknown() bool { return s.Redis.Epoch == nil && s.MySQL.Epoch == nil }
+
+// StoreStatus is one store's fence, or why it is not known. Epoch is nil where the store did not say; zero: no fence.
 type StoreStatus struct {
-	Epoch uint64 `json:"epoch"`
-	Stage string `json:"stage,omitempty"`
-	Error string `json:"error,omitempty"`
+	Epoch *uint64 `json:"epoch"`
+	Stage *string `json:"stage"`
+	Error string  `json:"error,omitempty"`
 }
 
 // RouterStatus is one router as it last told of itself.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twinhold/twinhold/reservation"
@@ -16,15 +17,39 @@ import (
 func (c *Control) Audit(ctx context.Context) ([]reservation.AuditRecord, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookWait)
 	defer cancel()
-	inRedis, rerr := c.opt.Redis.Audit(ctx)
-	if rerr != nil {
-		rerr = fmt.Errorf("the audit in Redis: %w", rerr)
+	var inRedis, inMySQL []reservation.AuditRecord
+	var rerr, merr error
+	var both sync.WaitGroup // a store that hangs must not use up the other's time
+	both.Go(func() {
+		if inRedis, rerr = c.opt.Redis.Audit(ctx); rerr != nil {
+			rerr = fmt.Errorf("the audit in Redis: %w", rerr)
+		}
+	})
+	both.Go(func() {
+		if inMySQL, merr = c.opt.MySQL.Audit(ctx); merr != nil {
+			merr = fmt.Errorf("the audit in MySQL: %w", merr)
+		}
+	})
+	both.Wait()
+	if rerr == nil && merr == nil {
+		return merge(inRedis, inMySQL), nil
 	}
-	inMySQL, merr := c.opt.MySQL.Audit(ctx)
-	if merr != nil {
-		merr = fmt.Errorf("the audit in MySQL: %w", merr)
-	}
-	return merge(inRedis, inMySQL), errors.Join(rerr, merr)
+	return merge(inRedis, inMySQL), &auditError{redis: rerr, mysql: merr}
+}
+
+// auditError: one store's audit could not be read, or neither's.
+type auditError struct{ redis, mysql error }
+
+func (e *auditError) Error() string { return errors.Join(e.redis, e.mysql).Error() }
+
+func (e *auditError) Unwrap() []error {
+	return slices.DeleteFunc([]error{e.redis, e.mysql}, func(err error) bool { return err == nil })
+}
+
+// BothFailed tells whether an error of Audit means that neither store could be read.
+func BothFailed(err error) bool {
+	var e *auditError
+	return errors.As(err, &e) && e.redis != nil && e.mysql != nil
 }
 
 // sameChange is how far apart the two stores' records of one change may be.

@@ -152,7 +152,7 @@ func TestStatus(t *testing.T) {
 	r := newRig(t, reservation.Shadow)
 	r.router("r1")
 	s := r.Status(t.Context(), false)
-	if s.Stage != "shadow" || s.Epoch != 1 || s.Truth != "redis" || s.Killed || s.Breaker != "closed" || len(s.Routers) != 1 || len(s.HeldBecause) != 0 {
+	if s.Stage != "shadow" || *s.Epoch != 1 || s.Truth != "redis" || *s.Killed || s.Breaker != "closed" || len(s.Routers) != 1 || len(s.HeldBecause) != 0 {
 		t.Errorf("%+v", s)
 	}
 	if s.Debt == nil || *s.Debt != (reservation.Debt{}) || s.ViewComplete == nil || !*s.ViewComplete {
@@ -222,19 +222,29 @@ func TestStatusWithAHungStore(t *testing.T) {
 		_, err := r.mysql.ReadFence(ctx)
 		return err != nil
 	})
-	s := status("MySQL hung", "MySQL does not answer")
+	s := status("MySQL hung", "MySQL does not answer", "nothing can be reserved or claimed: twinhold kill pod-1")
 	if s.Stage != "cutover" || s.Debt != nil || s.ViewComplete != nil || s.Marks != nil || len(s.Routers) != 1 {
 		t.Errorf("%+v", s)
 	}
 	if err := stack.MySQL.Resume(); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := r.mysql.Freeze(t.Context(), reservation.Bucket{Shop: 1, Item: 1, Group: 1}, true, reservation.AuditRecord{By: "x", Reason: "counting"}); err != nil {
+		t.Fatal(err)
+	}
 	if err := stack.Redis.Pause(); err != nil {
 		t.Fatal(err)
 	}
 	s = status("Redis hung", "Redis does not answer")
-	if s.Stage != "cutover" || s.Epoch != 1 || s.ViewComplete != nil {
+	if s.Stage != "cutover" || *s.Epoch != 1 || s.ViewComplete != nil {
 		t.Errorf("%+v", s)
+	}
+	if s.Killed != nil || s.Routers != nil || s.Queue != nil || s.Frozen != nil || s.Suspect != nil || s.Incarnation != nil || s.Redis.Epoch != nil || s.Unknown() {
+		t.Errorf("what nobody could know is told: %+v", s)
+	}
+	// A Redis that hangs does not use up MySQL's time.
+	if recs, err := r.Audit(t.Context()); err == nil || killswitch.BothFailed(err) || len(recs) != 1 || recs[0].Reason != "counting" {
+		t.Errorf("%+v, %v", recs, err)
 	}
 	if err := stack.Redis.Resume(); err != nil {
 		t.Fatal(err)

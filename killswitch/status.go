@@ -2,9 +2,12 @@ package killswitch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -22,7 +25,7 @@ const (
 func (c *Control) Status(ctx context.Context, full bool) Status {
 	v := c.look(ctx, statusWait)
 	s := Status{
-		Pod: c.opt.Pod, MaxStage: c.opt.MaxStage.String(), Routers: []RouterStatus{}, HeldBecause: []string{}, Laggards: []string{},
+		Pod: c.opt.Pod, MaxStage: c.opt.MaxStage.String(), HeldBecause: []string{},
 		Breaker: "unknown", Redis: storeStatus(v.redis, v.redisErr), MySQL: storeStatus(v.mysql, v.mysqlErr),
 	}
 	if c.opt.Declared.Valid() {
@@ -43,9 +46,10 @@ func storeStatus(f reservation.Fence, err error) StoreStatus {
 	case err != nil:
 		return StoreStatus{Error: err.Error()}
 	case f.Epoch == 0:
-		return StoreStatus{}
+		return StoreStatus{Epoch: &f.Epoch}
 	default:
-		return StoreStatus{Epoch: f.Epoch, Stage: f.Stage.String()}
+		stage := f.Stage.String()
+		return StoreStatus{Epoch: &f.Epoch, Stage: &stage}
 	}
 }
 
@@ -56,18 +60,25 @@ func (s *Status) fence(v view) {
 	if v.redisErr != nil || leaves {
 		f = v.mysql
 	}
-	s.Epoch = f.Epoch
+	if v.redisErr == nil || v.mysqlErr == nil {
+		s.Epoch = &f.Epoch
+	}
 	switch {
 	case f.Stage.Valid():
 		s.Stage, s.Truth = f.Stage.String(), f.Stage.Truth().String()
-	case v.redisErr != nil && v.mysqlErr != nil:
+	case v.redisErr != nil:
 		s.Stage, s.Truth = "unknown", "unknown"
 	default:
 		s.Stage, s.Truth = "none", "none" // no router has started it yet
 	}
-	s.Killed, s.Latch = v.redis.Killed, v.redis.Latch
-	s.Frozen = v.redis.Frozen || v.mysql.Frozen
-	s.Suspect, s.Incarnation, s.IncarnationEpoch = v.redis.Suspect, v.redis.Incarnation, v.redis.IncarnationEpoch
+	if v.redisErr == nil {
+		r := v.redis
+		s.Latch = r.Latch
+		s.Killed, s.Suspect, s.Incarnation, s.IncarnationEpoch = &r.Killed, &r.Suspect, &r.Incarnation, &r.IncarnationEpoch
+	}
+	if frozen := v.redis.Frozen || v.mysql.Frozen; frozen || v.redisErr == nil && v.mysqlErr == nil {
+		s.Frozen = &frozen
+	}
 	seen := map[reservation.Bucket]bool{}
 	for _, b := range append(append([]reservation.Bucket{}, v.redis.FrozenBuckets...), v.mysql.FrozenBuckets...) {
 		if !seen[b] {
@@ -79,6 +90,11 @@ func (s *Status) fence(v view) {
 
 // routers fills in the routers, and sums what they tell of themselves.
 func (s *Status) routers(v view) {
+	if v.redisErr != nil || v.routersErr != nil {
+		return // nobody knows them
+	}
+	queue := 0
+	s.Queue, s.Routers, s.Laggards = &queue, []RouterStatus{}, []string{}
 	rank := map[string]int{"none": 1, "closed": 2, "half-open": 3, "open": 4}
 	worst := 0
 	for _, hb := range v.routers {
@@ -86,14 +102,18 @@ func (s *Status) routers(v view) {
 			ID: hb.Router, Epoch: hb.Epoch, SeenSAgo: hb.Ago.Seconds(), Stage: hb.Stage.String(), Cut: hb.Cut,
 			Queue: hb.Queue, Breaker: hb.Breaker, Skipped: hb.Skipped,
 		})
-		s.Queue += hb.Queue
+		queue += hb.Queue
 		if r := rank[hb.Breaker]; r > worst {
 			worst, s.Breaker = r, hb.Breaker
 		}
-		if hb.Epoch < s.Epoch {
+		if s.isBehind(hb) {
 			s.Laggards = append(s.Laggards, hb.Router)
 		}
 	}
+}
+
+func (s *Status) isBehind(hb reservation.Heartbeat) bool {
+	return s.Epoch != nil && hb.Epoch < *s.Epoch
 }
 
 func (s *Status) because(format string, args ...any) {
@@ -103,10 +123,8 @@ func (s *Status) because(format string, args ...any) {
 // held says why anything is held, the worst first.
 func (s *Status) held(v view, maxStage reservation.Stage) {
 	s.heldByStores(v)
-	if s.Killed {
-		s.because("killed: %s: it stays in shadow until twinhold rearm %s --execute", s.Latch, s.Pod)
-	}
-	if s.Frozen {
+	s.heldByLatch(v)
+	if s.Frozen != nil && *s.Frozen {
 		s.because("frozen (%s): no new reservations until twinhold unfreeze %s", brakes(v), s.Pod)
 	}
 	for _, b := range s.FrozenBuckets {
@@ -121,13 +139,32 @@ func (s *Status) held(v view, maxStage reservation.Stage) {
 	s.heldByRouters(v)
 }
 
+func (s *Status) heldByLatch(v view) {
+	if v.redisErr != nil || !v.redis.Killed {
+		return
+	}
+	f := v.redis
+	switch {
+	case f.Suspect, f.Epoch == 0, v.lost() && f.Stage != reservation.Complete:
+		s.because("killed: %s: the kill counts once Redis is restored (the routers do that)", s.Latch)
+	case f.Stage == reservation.Legacy || f.Stage == reservation.Complete:
+		s.because("the latch is set (%s), and does nothing in %s: redis-cli DEL '{%s}:kill' takes it away", s.Latch, f.Stage, s.Pod)
+	default:
+		s.because("killed: %s: it stays in shadow until twinhold rearm %s --execute", s.Latch, s.Pod)
+	}
+}
+
 func (s *Status) heldByStores(v view) {
 	switch {
 	case v.redisErr != nil:
-		s.because("Redis does not answer: %v", v.redisErr)
+		s.because("%s; what only Redis knows (kill, routers) is unknown", silence(reservation.Redis, v.redisErr))
+	case v.redis.Epoch == 0 && v.mysqlErr == nil && v.mysql.Epoch != 0:
+		s.because("Redis has no fence (emptied?), MySQL is at %s: nothing is served from it until it is restored (the routers do that)", stampText(v.mysql.Stamp))
+	case v.redis.Epoch == 0 && v.mysqlErr != nil:
+		s.because("Redis has no fence (emptied, or no router has started this pod)")
 	case v.redis.Suspect:
 		s.because("Redis is suspect: another process answers than wrote the fence; nothing is served from it until it is restored")
-	case v.redis.Epoch == 0 && (v.mysqlErr != nil || v.mysql.Epoch == 0):
+	case v.redis.Epoch == 0 && v.mysql.Epoch == 0:
 		s.because("there is no fence yet: no router has started this pod")
 	case v.lost():
 		s.because("the fences disagree: Redis is at %s, MySQL at %s: Redis has lost writes and is restored, or is being rebuilt", stampText(v.redis.Stamp), stampText(v.mysql.Stamp))
@@ -135,8 +172,37 @@ func (s *Status) heldByStores(v view) {
 		s.because("MySQL's fence (%s) is behind Redis's (%s): the next write or poll of a router raises it", stampText(v.mysql.Stamp), stampText(v.redis.Stamp))
 	}
 	if v.mysqlErr != nil {
-		s.because("MySQL does not answer, so debt and marks are unknown, and nothing can be claimed: %v", v.mysqlErr)
+		s.because("%s; debt and marks are unknown, and %s", silence(reservation.MySQL, v.mysqlErr), s.without(v))
 	}
+}
+
+// without says what a pod cannot do without MySQL.
+func (s *Status) without(v view) string {
+	switch {
+	case v.redisErr != nil:
+		return "nothing can be claimed"
+	case v.redis.Stage == reservation.Complete:
+		return "nothing can be reserved or claimed"
+	case v.redis.Stage.Truth() == reservation.MySQL:
+		return "nothing can be reserved or claimed: twinhold kill " + s.Pod
+	default:
+		return "nothing can be claimed"
+	}
+}
+
+// silence says how a store fails: it does not answer, or it answers with an error of its own.
+func silence(store reservation.Truth, err error) string {
+	name := "Redis"
+	if store == reservation.MySQL {
+		name = "MySQL"
+	}
+	var said interface{ RedisError() }
+	var refused *mysql.MySQLError
+	var corrupt *reservation.CorruptError
+	if errors.As(err, &said) || errors.As(err, &refused) || errors.As(err, &corrupt) {
+		return fmt.Sprintf("%s answers with an error: %v", name, err)
+	}
+	return fmt.Sprintf("%s does not answer: %v", name, err)
 }
 
 func brakes(v view) string {
@@ -159,7 +225,7 @@ func (s *Status) heldByRouters(v view) {
 	}
 	for _, hb := range v.routers {
 		ago := hb.Ago.Truncate(100 * time.Millisecond)
-		if hb.Epoch < s.Epoch {
+		if s.isBehind(hb) {
 			s.because("router %s is still at epoch %d (heard of %s ago)", hb.Router, hb.Epoch, ago)
 		}
 		if hb.Cut {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -65,15 +66,23 @@ func auditStampOf(st reservation.Stamp) auditStamp {
 func (a *app) audit(ctx context.Context, pods []*killswitch.Control) error {
 	var recs []reservation.AuditRecord
 	var errs []error
-	for _, c := range pods {
-		got, err := c.Audit(ctx)
+	gots, failed := make([][]reservation.AuditRecord, len(pods)), make([]error, len(pods))
+	var all sync.WaitGroup
+	for i, c := range pods {
+		all.Go(func() { gots[i], failed[i] = c.Audit(ctx) })
+	}
+	all.Wait()
+	answered := false
+	for i, c := range pods {
+		got, err := gots[i], failed[i]
+		answered = answered || !killswitch.BothFailed(err)
 		if err != nil {
 			errs = append(errs, err)
 			a.warn("pod %s: not all of the audit can be read: %v", c.Pod(), err)
 		}
 		recs = append(recs, got...)
 	}
-	if len(errs) > 0 && len(recs) == 0 {
+	if len(pods) > 0 && !answered {
 		return fmt.Errorf("no audit could be read: %w", errors.Join(errs...))
 	}
 	slices.SortStableFunc(recs, func(a, b reservation.AuditRecord) int { return a.At.Compare(b.At) })

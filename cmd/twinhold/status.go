@@ -21,12 +21,17 @@ func newStatusCmd(a *app) *cobra.Command {
 		Short: "Stage, epoch, truth, latch, debt, routers, and why anything is held",
 		Long: "Shows each pod as it is now. It changes nothing, and works with a store that hangs: what could not be found out in\n" +
 			"about two seconds is unknown, and it says so. Debt and completeness come from a survey of both stores, which gets\n" +
-			"one second, or with --full as long as it needs. Exit 0, also if something is held.",
+			"one second, or with --full as long as it needs. Exit 0, also if something is held.\n" +
+			"Exit 1: neither store of a pod could be asked.",
 		Example: "  twinhold status\n  twinhold status pod-7 --full --format json",
 		Args:    optionalPod,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onPods(cmd.Context(), firstArg(args), func(pods []*killswitch.Control) error {
-				return a.show(statusAnswer{killswitch.StatusAll(cmd.Context(), pods, full)})
+				ans := statusAnswer{killswitch.StatusAll(cmd.Context(), pods, full)}
+				if err := a.show(ans); err != nil {
+					return err
+				}
+				return ans.unknown()
 			})
 		},
 	}
@@ -38,12 +43,29 @@ type statusAnswer struct {
 	Pods []killswitch.Status `json:"pods"`
 }
 
+// unknown is the error of a pod of which nothing could be found out.
+func (s statusAnswer) unknown() error {
+	var pods []string
+	for _, p := range s.Pods {
+		if p.Unknown() {
+			pods = append(pods, p.Pod)
+		}
+	}
+	if len(pods) == 0 {
+		return nil
+	}
+	return &exitError{
+		code: exitFailed, err: fmt.Errorf("neither store could be asked: %s", strings.Join(pods, ", ")),
+		hint: "the routers see what you see: run: twinhold doctor",
+	}
+}
+
 // text gives one line a pod first, then what is behind it.
 func (s statusAnswer) text(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(tw, "POD\tSTAGE\tEPOCH\tTRUTH\tKILLED\tDEBT\tVIEW\tROUTERS\tHELD")
 	for _, p := range s.Pods {
-		_, _ = fmt.Fprintf(tw, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Pod, p.Stage, p.Epoch, p.Truth, yes(p.Killed, "KILLED"), shortDebt(p.Debt),
+		_, _ = fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Pod, p.Stage, known(p.Epoch), p.Truth, yes(p.Killed, "KILLED"), shortDebt(p.Debt),
 			view(p.ViewComplete), routersText(p), plural(len(p.HeldBecause), "reason"))
 	}
 	if err := tw.Flush(); err != nil {
@@ -62,16 +84,16 @@ func podText(w io.Writer, p killswitch.Status) error {
 	for _, h := range p.HeldBecause {
 		errs = append(errs, writef(w, "  ! %s\n", h))
 	}
-	if p.Declared != "" && p.Declared != p.Stage && p.Epoch != 0 {
-		errs = append(errs, writef(w, "  the configuration declares %s: the pod is in %s, and flip is how that is closed\n", p.Declared, p.Stage))
+	if p.Declared != "" && p.Declared != p.Stage && p.Epoch != nil && *p.Epoch != 0 {
+		errs = append(errs, writef(w, "  the file declares %s, which only says where a new pod starts; the pod is in %s\n", p.Declared, p.Stage))
 	}
 	errs = append(errs,
 		writef(w, "  fences   Redis %s; MySQL %s; max_stage %s\n", storeText(p.Redis), storeText(p.MySQL), p.MaxStage),
-		writef(w, "  debt     %s; marks %s; view %s\n", shortDebt(p.Debt), marksText(p.Marks), view(p.ViewComplete)),
-		writef(w, "  mirror   %d waiting, breaker %s\n", p.Queue, p.Breaker),
+		writef(w, "  debt     %s; marks %s; view %s\n", shortDebt(p.Debt), known(p.Marks), view(p.ViewComplete)),
+		writef(w, "  mirror   %s waiting, breaker %s\n", known(p.Queue), p.Breaker),
 	)
-	if p.Incarnation > 0 {
-		errs = append(errs, writef(w, "  restored incarnation %d, at epoch %d\n", p.Incarnation, p.IncarnationEpoch))
+	if p.Incarnation != nil && *p.Incarnation > 0 {
+		errs = append(errs, writef(w, "  restored incarnation %d, at epoch %s\n", *p.Incarnation, known(p.IncarnationEpoch)))
 	}
 	for _, r := range p.Routers {
 		cut := ""
@@ -85,23 +107,27 @@ func podText(w io.Writer, p killswitch.Status) error {
 
 func storeText(s killswitch.StoreStatus) string {
 	switch {
-	case s.Error != "":
-		return "does not answer"
-	case s.Epoch == 0:
+	case s.Epoch == nil:
+		return unknown
+	case s.Stage == nil:
 		return "none"
 	default:
-		return fmt.Sprintf("epoch %d, %s", s.Epoch, s.Stage)
+		return fmt.Sprintf("epoch %d, %s", *s.Epoch, *s.Stage)
 	}
 }
 
 func routersText(p killswitch.Status) string {
+	if p.Routers == nil {
+		return unknown
+	}
 	if len(p.Laggards) > 0 {
 		return fmt.Sprintf("%d, %d behind", len(p.Routers), len(p.Laggards))
 	}
 	return fmt.Sprint(len(p.Routers))
 }
 
-func marksText(n *int64) string {
+// known is a figure, or that it is not known.
+func known[N int | int64 | uint64](n *N) string {
 	if n == nil {
 		return unknown
 	}
@@ -121,11 +147,15 @@ func view(complete *bool) string {
 	}
 }
 
-func yes(is bool, word string) string {
-	if is {
+func yes(is *bool, word string) string {
+	switch {
+	case is == nil:
+		return unknown
+	case *is:
 		return word
+	default:
+		return "no"
 	}
-	return "no"
 }
 
 func shortDebt(d *reservation.Debt) string {

@@ -101,10 +101,10 @@ func debtAnswer(d *reservation.Debt) *twinholdv1.Debt {
 
 func statusOf(s killswitch.Status) *twinholdv1.PodStatus {
 	ans := &twinholdv1.PodStatus{
-		Pod: s.Pod, Stage: s.Stage, Epoch: &s.Epoch, Truth: s.Truth, Killed: &s.Killed, Latch: s.Latch, Frozen: &s.Frozen,
-		FrozenBuckets: s.FrozenBuckets, Debt: debtAnswer(s.Debt), ViewComplete: s.ViewComplete, Queue: proto.Int64(int64(s.Queue)),
+		Pod: s.Pod, Stage: s.Stage, Epoch: s.Epoch, Truth: s.Truth, Killed: s.Killed, Latch: s.Latch, Frozen: s.Frozen,
+		FrozenBuckets: s.FrozenBuckets, Debt: debtAnswer(s.Debt), ViewComplete: s.ViewComplete, Queue: waiting(s.Queue),
 		Breaker: s.Breaker, HeldBecause: s.HeldBecause, Laggards: s.Laggards, Declared: s.Declared, MaxStage: s.MaxStage,
-		Suspect: &s.Suspect, Incarnation: &s.Incarnation, IncarnationEpoch: &s.IncarnationEpoch, Marks: s.Marks,
+		Suspect: s.Suspect, Incarnation: s.Incarnation, IncarnationEpoch: s.IncarnationEpoch, Marks: s.Marks,
 		Redis: storeAnswer(s.Redis), Mysql: storeAnswer(s.MySQL),
 	}
 	for _, r := range s.Routers {
@@ -117,7 +117,19 @@ func statusOf(s killswitch.Status) *twinholdv1.PodStatus {
 }
 
 func storeAnswer(s killswitch.StoreStatus) *twinholdv1.StoreStatus {
-	return &twinholdv1.StoreStatus{Epoch: &s.Epoch, Stage: s.Stage, Error: s.Error}
+	ans := &twinholdv1.StoreStatus{Epoch: s.Epoch, Error: s.Error}
+	if s.Stage != nil {
+		ans.Stage = *s.Stage
+	}
+	return ans
+}
+
+// waiting keeps what is not known unknown.
+func waiting(n *int) *int64 {
+	if n == nil {
+		return nil
+	}
+	return proto.Int64(int64(*n))
 }
 
 func gatesAnswer(gates []killswitch.Gate) []*twinholdv1.Gate {

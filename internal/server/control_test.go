@@ -62,8 +62,9 @@ func (b *brakes) said() string {
 
 func (b boundBrakes) Status(ctx context.Context, _ bool) killswitch.Status {
 	_ = b.note(ctx, "status")
+	epoch := uint64(4)
 	return killswitch.Status{
-		Pod: b.pod, Stage: "shadow", Epoch: 4, Truth: "redis", Breaker: "closed", MaxStage: "cutover",
+		Pod: b.pod, Stage: "shadow", Epoch: &epoch, Truth: "redis", Breaker: "closed", MaxStage: "cutover",
 		Debt:    &reservation.Debt{Reservations: 2, Units: 5, DrainsInS: 1.5},
 		Routers: []killswitch.RouterStatus{{ID: "r1", Epoch: 4, Stage: "shadow", SeenSAgo: 0.1, Breaker: "closed"}}, HeldBecause: []string{"debt"},
 	}
