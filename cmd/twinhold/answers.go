@@ -227,7 +227,7 @@ func (b bothAnswer[T]) text(w io.Writer) error {
 			return err
 		}
 		t, ok := side.value.(texter)
-		if side.err != "" || !ok {
+		if side.err != "" || !ok { // nil is a texter too: the error comes first
 			if err := writef(w, "%s\n", side.err); err != nil {
 				return err
 			}

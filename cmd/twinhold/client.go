@@ -45,9 +45,7 @@ func (a *app) through(ctx context.Context, shop int64, f func(context.Context, s
 	}
 	if api := a.findRouter(ctx, cfg, pc); api != nil {
 		defer api.close()
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		return hinted(f(call, api))
+		return hinted(f(ctx, api))
 	}
 	return a.onStores(ctx, cfg, pc, func(ctx context.Context, set *podset.Set) error { return f(ctx, set.Router) })
 }
@@ -289,7 +287,7 @@ func newGetCmd(a *app) *cobra.Command {
 	cmd := a.idCmd("get", "Show a reservation, as the source of truth has it", "With --both it shows both stores side by side.",
 		func(ctx context.Context, shop int64, id reservation.ID) error {
 			if both {
-				return a.onPod(ctx, shop, func(ctx context.Context, p *podset.Pod) error { return a.getBoth(ctx, p, shop, id) })
+				return a.lookAt(ctx, shop, func(ctx context.Context, p *podset.Pod) error { return a.getBoth(ctx, p, shop, id) })
 			}
 			return a.through(ctx, shop, func(ctx context.Context, r server.Router) error {
 				rec, err := r.Get(ctx, shop, id)
@@ -304,30 +302,12 @@ func newGetCmd(a *app) *cobra.Command {
 }
 
 func (a *app) getBoth(ctx context.Context, p *podset.Pod, shop int64, id reservation.ID) error {
-	ans := bothAnswer[*recordAnswer]{}
-	var err error
-	if ans.Redis, ans.RedisError, err = readSide(ctx, p.Redis.Get, shop, id); err != nil {
-		return err
+	look := func(get func(context.Context, int64, reservation.ID) (reservation.Record, error)) func(context.Context) (reservation.Record, error) {
+		return func(ctx context.Context) (reservation.Record, error) { return get(ctx, shop, id) }
 	}
-	if ans.MySQL, ans.MySQLError, err = readSide(ctx, p.MySQL.Get, shop, id); err != nil {
-		return err
-	}
-	if ans.Redis == nil && ans.MySQL == nil {
+	rs, ms := askBoth(ctx, look(p.Redis.Get), look(p.MySQL.Get))
+	if errors.Is(rs.err, reservation.ErrNotFound) && errors.Is(ms.err, reservation.ErrNotFound) {
 		return reservation.ErrNotFound
 	}
-	return a.show(ans)
-}
-
-// readSide reads one store's record; that it is not there, or that the store does not answer, is part of the picture.
-func readSide(ctx context.Context, get func(context.Context, int64, reservation.ID) (reservation.Record, error), shop int64, id reservation.ID) (*recordAnswer, string, error) {
-	rec, err := get(ctx, shop, id)
-	switch reservation.CodeOf(err) {
-	case reservation.CodeOK:
-		ans := recordAnswerOf(rec)
-		return &ans, "", nil
-	case reservation.CodeNotFound, reservation.CodeUnavailable:
-		return nil, err.Error(), nil
-	default:
-		return nil, "", err
-	}
+	return showBoth(a, rs, ms, recordAnswerOf)
 }

@@ -59,7 +59,9 @@ func (a *app) findRouter(ctx context.Context, cfg *config.Config, pod *config.Po
 		}
 		transport.TLSClientConfig = trust
 	}
-	d := &dataAPI{http: &http.Client{Transport: transport}, limits: cfg.Limits()}
+	// The bound is not the call's own deadline, which would go to the router: the router's is shorter, so that its words
+	// arrive before nobody waits for them.
+	d := &dataAPI{http: &http.Client{Transport: transport, Timeout: callTimeout}, limits: cfg.Limits()}
 	d.client = twinholdv1connect.NewReservationServiceClient(d.http, scheme+"://"+addr)
 	if err := d.identify(ctx, scheme+"://"+addr, pod); err != nil {
 		d.close()
@@ -302,6 +304,9 @@ func (e *apiError) Is(target error) bool {
 
 // apiErrorOf reads an error of the data API. A call without an answer has no known outcome.
 func apiErrorOf(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &apiError{code: reservation.CodeUnavailable, message: fmt.Sprintf("the router gave no answer within %v: retry with the same key", callTimeout)}
+	}
 	ce := new(connect.Error)
 	if !errors.As(err, &ce) {
 		return &apiError{code: reservation.CodeUnavailable, message: "the router gave no answer: " + err.Error()}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -287,6 +288,7 @@ func TestAnswersOfTheDataAPIAsErrors(t *testing.T) {
 		"a deadline":         {with(connect.CodeDeadlineExceeded, "late"), reservation.CodeUnavailable, "late"},
 		"unknown":            {with(connect.CodeUnknown, "?"), reservation.CodeUnavailable, "?"},
 		"internal":           {with(connect.CodeInternal, "log"), reservation.CodeInternal, "log"},
+		"no answer in time":  {connect.NewError(connect.CodeDeadlineExceeded, context.DeadlineExceeded), reservation.CodeUnavailable, "the router gave no answer within 10s: retry with the same key"},
 		"no answer":          {io.ErrUnexpectedEOF, reservation.CodeUnavailable, "the router gave no answer: unexpected EOF"},
 	} {
 		err := apiErrorOf(c.err)

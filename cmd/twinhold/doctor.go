@@ -8,8 +8,8 @@ import (
 	"slices"
 	"sync"
 	"text/tabwriter"
-	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/spf13/cobra"
 
 	"github.com/twinhold/twinhold/config"
@@ -29,9 +29,6 @@ func newDoctorCmd(a *app) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context()) },
 	}
 }
-
-// doctorTimeout bounds the questions to one store.
-const doctorTimeout = 5 * time.Second
 
 type doctorFinding struct {
 	Pod   string `json:"pod"`
@@ -87,25 +84,29 @@ func (a *app) doctor(ctx context.Context) error {
 func examinePod(ctx context.Context, cfg *config.Config, pc config.Pod) []doctorFinding {
 	p, err := podset.OpenStores(ctx, cfg, pc)
 	if err != nil {
-		return []doctorFinding{{Pod: pc.ID, Store: "both", Check: "open", Result: resultFailure, Found: err.Error(), Fix: "see twinhold config check"}}
+		return []doctorFinding{{Pod: pc.ID, Store: "both", Check: "open", Result: resultFailure, Found: oneLine(err), Fix: "see twinhold config check"}}
 	}
-	defer func() { _ = p.Close(ctx) }()
-	out := append(examineMySQL(ctx, p), examineRedis(ctx, p)...)
-	return append(out, examineStage(ctx, p))
+	defer closeLooked(ctx, p)
+	var inMySQL, inRedis []doctorFinding
+	var stage doctorFinding
+	var all sync.WaitGroup // at the same time: one that hangs does not hold up the others
+	all.Go(func() { inMySQL = examineMySQL(ctx, p) })
+	all.Go(func() { inRedis = examineRedis(ctx, p) })
+	all.Go(func() { stage = examineStage(ctx, p) })
+	all.Wait()
+	return append(slices.Concat(inMySQL, inRedis), stage)
 }
 
 // examineStage compares the two fences with each other and with the configuration.
 func examineStage(ctx context.Context, p *podset.Pod) doctorFinding {
-	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
-	defer cancel()
 	d := doctorFinding{Pod: p.Config.ID, Store: "both", Check: "stage", Result: resultOK}
 	declared := p.Config.DeclaredStage()
-	rf, rerr := p.Redis.ReadFence(ctx)
-	mf, merr := p.MySQL.ReadFence(ctx)
-	if err := errors.Join(rerr, merr); err != nil {
-		d.Result, d.Found, d.Fix = resultFailure, "the fences cannot be read: "+err.Error(), "mend the store that does not answer, or run twinhold migrate"
+	rs, ms := askBoth(ctx, p.Redis.ReadFence, p.MySQL.ReadFence)
+	if rs.err != nil || ms.err != nil {
+		d.Result, d.Found, d.Fix = resultFailure, fenceOf("redis", rs)+"; "+fenceOf("mysql", ms), unreadHint(ms.err)
 		return d
 	}
+	rf, mf := rs.value, ms.value
 	stage := rf.Stage
 	if rf.Epoch == 0 {
 		stage = declared
@@ -126,6 +127,30 @@ func examineStage(ctx context.Context, p *podset.Pod) doctorFinding {
 	return d
 }
 
+// fenceOf tells what one store says of the stage, where the other or this one says nothing.
+func fenceOf(store string, s side[reservation.Fence]) string {
+	if s.err != nil {
+		return store + " does not tell: " + oneLine(s.err)
+	}
+	return store + " says " + fenceText(s.value)
+}
+
+// unreadHint is about the schema only where that is the trouble.
+func unreadHint(fromMySQL error) string {
+	if isSchemaTrouble(fromMySQL) {
+		return "the tables are not there: run twinhold migrate"
+	}
+	return "mend the store that does not answer"
+}
+
+func isSchemaTrouble(err error) bool {
+	var e *mysql.MySQLError
+	return errors.As(err, &e) && e.Number == noSuchTable
+}
+
+// noSuchTable is MySQL's ER_NO_SUCH_TABLE.
+const noSuchTable = 1146
+
 func fenceText(f reservation.Fence) string {
 	if f.Epoch == 0 {
 		return "none"
@@ -134,11 +159,11 @@ func fenceText(f reservation.Fence) string {
 }
 
 func examineMySQL(ctx context.Context, p *podset.Pod) []doctorFinding {
-	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	found, err := p.MySQL.Check(ctx)
 	if err != nil {
-		return []doctorFinding{{Pod: p.Config.ID, Store: "mysql", Check: "answers", Result: resultFailure, Found: err.Error(), Fix: "is it running, and are address, user and password right?"}}
+		return []doctorFinding{{Pod: p.Config.ID, Store: "mysql", Check: "answers", Result: resultFailure, Found: oneLine(err), Fix: "is it running, and are address, user and password right?"}}
 	}
 	out := make([]doctorFinding, 0, len(found))
 	for _, f := range found {
@@ -152,11 +177,11 @@ func examineMySQL(ctx context.Context, p *podset.Pod) []doctorFinding {
 }
 
 func examineRedis(ctx context.Context, p *podset.Pod) []doctorFinding {
-	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	found, err := p.Redis.Check(ctx)
 	if err != nil {
-		return []doctorFinding{{Pod: p.Config.ID, Store: "redis", Check: "answers", Result: resultFailure, Found: err.Error(), Fix: "is it running, and are address, user and password right?"}}
+		return []doctorFinding{{Pod: p.Config.ID, Store: "redis", Check: "answers", Result: resultFailure, Found: oneLine(err), Fix: "is it running, and are address, user and password right?"}}
 	}
 	out := make([]doctorFinding, 0, len(found))
 	for _, f := range found {

@@ -46,7 +46,7 @@ func newStockGetCmd(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if both {
 				return a.onBucket(b, func() error {
-					return a.onPod(cmd.Context(), b.Shop, func(ctx context.Context, p *podset.Pod) error { return a.stockGetBoth(ctx, p, b) })
+					return a.lookAt(cmd.Context(), b.Shop, func(ctx context.Context, p *podset.Pod) error { return a.stockGetBoth(ctx, p, b) })
 				})
 			}
 			return a.onBucket(b, func() error {
@@ -74,23 +74,38 @@ func (a *app) stockGet(ctx context.Context, r server.Router, b reservation.Bucke
 	return a.show(availabilityAnswerOf(av, av.Truth))
 }
 
+// figures are a bucket's in one store, with what the store says about the stage.
+type figures struct {
+	av    reservation.Availability
+	fence reservation.Fence
+}
+
 func (a *app) stockGetBoth(ctx context.Context, p *podset.Pod, b reservation.Bucket) error {
-	truth := p.Router.Stamp().Stage.Truth()
-	ans := bothAnswer[*availabilityAnswer]{}
-	read := func(get func(context.Context, reservation.Bucket) (reservation.Availability, error)) (*availabilityAnswer, string) {
-		av, err := get(ctx, b)
-		if err != nil {
-			return nil, err.Error()
+	look := func(fence func(context.Context) (reservation.Fence, error), get func(context.Context, reservation.Bucket) (reservation.Availability, error)) func(context.Context) (figures, error) {
+		return func(ctx context.Context) (f figures, err error) {
+			if f.fence, err = fence(ctx); err == nil {
+				f.av, err = get(ctx, b)
+			}
+			return f, err
 		}
-		out := availabilityAnswerOf(av, truth)
-		return &out, ""
 	}
-	ans.Redis, ans.RedisError = read(p.Redis.Availability)
-	ans.MySQL, ans.MySQLError = read(p.MySQL.Availability)
-	if ans.Redis == nil && ans.MySQL == nil {
-		return errors.New("neither store shows the bucket: Redis: " + ans.RedisError + "; MySQL: " + ans.MySQLError)
+	rs, ms := askBoth(ctx, look(p.Redis.ReadFence, p.Redis.Availability), look(p.MySQL.ReadFence, p.MySQL.Availability))
+	if isUnknownBucket(rs.err) && isUnknownBucket(ms.err) {
+		return ms.err
 	}
-	return a.show(ans)
+	truth := truthOfFences(p, rs.value.fence, ms.value.fence)
+	return showBoth(a, rs, ms, func(f figures) availabilityAnswer { return availabilityAnswerOf(f.av, truth) })
+}
+
+// truthOfFences is the truth that the newer of the fences means. Where no store tells, it is the one declared.
+func truthOfFences(p *podset.Pod, fences ...reservation.Fence) reservation.Truth {
+	newest := reservation.Fence{Stamp: reservation.Stamp{Stage: p.Config.DeclaredStage()}}
+	for _, f := range fences {
+		if f.Epoch > newest.Epoch {
+			newest = f
+		}
+	}
+	return newest.Stage.Truth()
 }
 
 func newStockAdjustCmd(a *app) *cobra.Command {
