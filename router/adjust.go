@@ -84,6 +84,10 @@ func (p *Pod) failedAdjust(span *diff.Span, st reservation.Stamp, err error, adj
 	}
 	out.Adjustment = nil // nothing moved
 	out.Levels = levelsOf(err)
+	if d == reservation.KeyConflict { // the ledger has the ids of all adjustments, for both paths: it has judged for both
+		p.account(span, answer{out: out, judged: &reservation.Judgement{Decision: d}})
+		return
+	}
 	p.account(span, answer{out: out, follow: &reservation.MirrorOp{
 		Op: reservation.OpAdjust, Decision: d, Adjustment: &adj, Record: reservation.Record{Shop: adj.Bucket.Shop},
 	}})

@@ -77,7 +77,11 @@ func (c *claiming) with(res reservation.ClaimResult, err error) error {
 	out.Moved = !res.Replayed && (res.Late || out.Decision == reservation.RefundRequired)
 	out.Asked = c.from
 	c.ans = answer{out: out, judged: res.Mirror}
-	if res.Mirror == nil {
+	switch {
+	case res.Mirror != nil:
+	case c.st.Stage.Truth() == reservation.MySQL: // Redis's own record said so: nothing is left to tell it
+		c.ans.judged = &reservation.Judgement{Decision: out.Decision, State: res.Record.State}
+	default:
 		c.ans.follow = &reservation.MirrorOp{Op: reservation.OpClaim, Decision: out.Decision, Replayed: res.Replayed, Record: res.Record}
 	}
 	return nil

@@ -124,10 +124,17 @@ func (r *reserving) byMySQL(ctx context.Context) error {
 	if err := r.byMySQLAlone(ctx); err != nil {
 		return err
 	}
+	op := r.op()
+	if op.Record.State == reservation.Claimed { // a replay of what was paid meanwhile: Redis may not have heard of that yet
+		var err error
+		if op.Changes, err = r.p.opt.MySQL.ChangesOf(ctx, op.Record.Shop, op.Record.ID); err != nil {
+			return err
+		}
+	}
 	r.ans.asked = time.Now()
 	writing, cancel := inBudget(ctx, r.p.tune().CutBudget, len(r.req.Lines))
 	defer cancel()
-	j, err := r.p.opt.Mirrors.Redis.Mirror(writing, r.st, r.op())
+	j, err := r.p.opt.Mirrors.Redis.Mirror(writing, r.st, op)
 	switch {
 	case err == nil:
 		r.ans.judged = &j

@@ -215,3 +215,18 @@ func TestLegacyComparesNothing(t *testing.T) {
 		t.Errorf("a pod in legacy counted %d operations, %d wait for the mirror", got, p.Queue().Depth())
 	}
 }
+
+func TestAReusedAdjustmentIDIsOneDecisionOfBothPaths(t *testing.T) {
+	p, _ := newPod(t)
+	adj := reservation.Adjustment{ID: "a", Bucket: reservation.Bucket{Shop: 1, Item: 1, Group: 1}, Delta: 1}
+	if _, err := p.Adjust(t.Context(), adj); err != nil {
+		t.Fatal(err)
+	}
+	adj.Delta = 2
+	if _, err := p.Adjust(t.Context(), adj); !errors.Is(err, reservation.ErrKeyConflict) {
+		t.Fatalf("the id again with another delta: %v", err)
+	}
+	if got := p.Engine().Tally(); got.Compared != 2 || got.Verdicts["match"] != 2 {
+		t.Errorf("compared %d, verdicts %v, want two matches", got.Compared, got.Verdicts)
+	}
+}
