@@ -67,6 +67,10 @@ func (r *reader) secretFile(into *Secret, f form) read {
 }
 
 func (r *reader) take(n *yaml.Node, path, s string, into *Secret, f form) {
+	if u, err := url.Parse(s); err == nil && u.Scheme != "" && !validPort(u.Port()) {
+		r.wrong(n, path, "its port is out of range: use 1 to 65535 (the address is not shown: it may hold a password)")
+		return
+	}
 	if !f.valid(s) {
 		r.wrong(n, path, "is not usable (not shown: it may hold a password): write %s", f.want)
 		return
@@ -80,9 +84,6 @@ func validRedis(s string) bool {
 	if err != nil || strings.ContainsAny(s, "\r\n\x00") {
 		return false
 	}
-	if _, err := strconv.ParseUint(u.Port(), 10, 16); u.Port() != "" && err != nil {
-		return false
-	}
 	q := u.Query()
 	switch {
 	case q.Has("master_name"):
@@ -93,6 +94,12 @@ func validRedis(s string) bool {
 		_, err = redis.ParseURL(s)
 	}
 	return err == nil
+}
+
+// validPort refuses a port of a URL that no server can have. None is the usual one.
+func validPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return s == "" || err == nil && n > 0
 }
 
 func validMySQL(s string) bool {

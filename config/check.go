@@ -18,6 +18,7 @@ func (r *reader) check(c *Config) {
 	}
 	r.checkTLS("data", c.Data.TLS)
 	r.checkTLS("admin", c.Admin.TLS)
+	r.checkTokens(c.Admin)
 	r.checkTimes(c)
 	if len(c.Pods) == 0 && !r.has("pods") {
 		r.mistake(r.placeOf("pods"), "pods", "there is no pod: add one with id, shops, redis and mysql")
@@ -79,7 +80,7 @@ func (r *reader) checkPod(i int, p *Pod) {
 	r.checkSource(path, "redis", redisForm(), true)
 	r.checkSource(path, "mysql", mysqlForm(), true)
 	r.checkSource(path, "mysql_replica", mysqlForm(), false)
-	if st := p.DeclaredStage(); st > p.MaxStage {
+	if st := p.DeclaredStage(); st > p.MaxStage && !r.has(path+".max_stage", path+".source_of_truth", path+".mirror") {
 		r.mistake(r.placeOf(path+".max_stage", path+".source_of_truth", path+".mirror", path), path+".max_stage",
 			"source_of_truth %s and mirror %v declare the stage %s, which is beyond max_stage %s: raise it, or declare less",
 			p.SourceOfTruth, p.Mirror, st, p.MaxStage)

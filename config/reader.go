@@ -297,13 +297,21 @@ func (r *reader) whole(into *int, least, most int) read {
 		v, err := strconv.Atoi(s)
 		switch {
 		case err != nil:
-			r.wrong(n, path, "%q is not a decimal whole number: use %d to %d", clip(s), least, most)
+			r.wrong(n, path, "%q is not a decimal whole number: use %s", clip(s), within(least, most))
 		case v < least || v > most:
-			r.wrong(n, path, "%d is out of range: use %d to %d", v, least, most)
+			r.wrong(n, path, "%d is out of range: use %s", v, within(least, most))
 		default:
 			*into = v
 		}
 	}
+}
+
+// within says which whole numbers are right.
+func within(least, most int) string {
+	if least == most {
+		return strconv.Itoa(least)
+	}
+	return fmt.Sprintf("%d to %d", least, most)
 }
 
 // fraction reads a number from 0 up to, not including, 1.

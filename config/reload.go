@@ -59,7 +59,11 @@ func (r *Reloader) Reload(ctx context.Context) {
 		if c.Takes != Now {
 			level = slog.LevelWarn
 		}
-		r.log.Log(ctx, level, "configuration: "+c.Path, "old", c.Old, "new", c.New, "taken", c.Takes.String(), "note", c.Note)
+		attrs := []any{"old", c.Old, "new", c.New, "taken", c.Takes.String()}
+		if c.Note != "" {
+			attrs = append(attrs, "note", c.Note)
+		}
+		r.log.Log(ctx, level, "configuration: "+c.Path, attrs...)
 	}
 	r.log.InfoContext(ctx, "the configuration was read again", "file", r.path, "changes", len(changes))
 }

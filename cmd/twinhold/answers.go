@@ -175,7 +175,15 @@ func (r reserveReply) text(w io.Writer) error {
 			return err
 		}
 	}
-	return writef(w, "  state %s, expires %s, decided by %s in epoch %s\n", strings.ToLower(r.State), r.ExpiresAt, r.DecidedBy, r.Epoch)
+	return writef(w, "  state %s, %sdecided by %s in epoch %s\n", strings.ToLower(r.State), expires(r.State, r.ExpiresAt), r.DecidedBy, r.Epoch)
+}
+
+// expires says when a reservation's time is over. A rejection has none.
+func expires(state, at string) string {
+	if at == "" || state == upper(reservation.Rejected) {
+		return ""
+	}
+	return "expires " + at + ", "
 }
 
 func (c claimAnswer) text(w io.Writer) error {
@@ -195,7 +203,7 @@ func (r releaseAnswer) text(w io.Writer) error {
 }
 
 func (r recordAnswer) text(w io.Writer) error {
-	if err := writef(w, "%s %s\n  expires %s, decided by %s in epoch %s\n", r.ReservationID, strings.ToLower(r.State), r.ExpiresAt, r.DecidedBy, r.Epoch); err != nil {
+	if err := writef(w, "%s %s\n  %sdecided by %s in epoch %s\n", r.ReservationID, strings.ToLower(r.State), expires(r.State, r.ExpiresAt), r.DecidedBy, r.Epoch); err != nil {
 		return err
 	}
 	for _, l := range r.Lines {

@@ -221,8 +221,8 @@ func TestServeRefusesToStart(t *testing.T) {
 		return strings.Replace(yaml, `admin: {listen: "127.0.0.1:0"}`, "admin: "+with, 1)
 	}
 	for name, c := range map[string]struct{ yaml, want string }{
-		"an open admin listener": {admin(`{listen: "0.0.0.0:0"}`), "not on loopback needs admin.tokens_file"},
-		"no tokens file":         {admin(`{listen: "127.0.0.1:0", tokens_file: none.yaml}`), "no such file"},
+		"an open admin listener": {admin(`{listen: "0.0.0.0:0"}`), "0.0.0.0:0 is not on loopback, and there are no tokens"},
+		"no tokens file":         {admin(`{listen: "127.0.0.1:0", tokens_file: none.yaml}`), "admin.tokens_file: the file is not there"},
 		"a bad tokens file":      {admin(`{listen: "127.0.0.1:0", tokens_file: ` + bad + `}`), "too short"},
 		"a taken address":        {strings.Replace(yaml, `data:  {listen: "127.0.0.1:0"}`, `data: {listen: "`+taken.Addr().String()+`"}`, 1), "address already in use"},
 	} {

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"connectrpc.com/connect"
+
+	"github.com/twinhold/twinhold/config"
 )
 
 // anybody is who acts where there are no tokens: the listener is on loopback, and whoever is there may do all.
@@ -64,7 +66,7 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 
 // SetTokens replaces the tokens, as after a reload. An admin listener that others reach keeps at least one.
 func (s *Server) SetTokens(tokens Tokens) error {
-	if len(tokens) == 0 && !isLoopback(s.opt.AdminListen) {
+	if len(tokens) == 0 && !config.IsLoopback(s.opt.AdminListen) {
 		return fmt.Errorf("admin.listen %s: %w", s.opt.AdminListen, ErrOpenAdmin)
 	}
 	s.tokens.Store(&tokens)

@@ -62,8 +62,10 @@ func (b *brakes) said() string {
 
 func (b boundBrakes) Status(ctx context.Context, _ bool) killswitch.Status {
 	_ = b.note(ctx, "status")
-	epoch := uint64(4)
+	epoch, none, no, queue := uint64(4), uint64(0), false, 0
 	return killswitch.Status{
+		Killed: &no, Frozen: &no, Suspect: &no, Queue: &queue, Incarnation: &none, IncarnationEpoch: &none,
+		Redis: killswitch.StoreStatus{Epoch: &none}, MySQL: killswitch.StoreStatus{Epoch: &none},
 		Pod: b.pod, Stage: "shadow", Epoch: &epoch, Truth: "redis", Breaker: "closed", MaxStage: "cutover",
 		Debt:    &reservation.Debt{Reservations: 2, Units: 5, DrainsInS: 1.5},
 		Routers: []killswitch.RouterStatus{{ID: "r1", Epoch: 4, Stage: "shadow", SeenSAgo: 0.1, Breaker: "closed"}}, HeldBecause: []string{"debt"},

@@ -81,18 +81,9 @@ func (o *Options) validate() error {
 	}
 }
 
-// isLoopback tells whether only this machine reaches an address. A name other than localhost is not trusted.
-func isLoopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	return isLoopbackName(host)
-}
-
-// isLoopbackHost is isLoopback for a Host header, which may have no port.
+// isLoopbackHost is config.IsLoopback for a Host header, which may have no port.
 func isLoopbackHost(host string) bool {
-	if isLoopback(host) {
+	if config.IsLoopback(host) {
 		return true
 	}
 	return isLoopbackName(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))

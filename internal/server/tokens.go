@@ -3,28 +3,21 @@ package server
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
-	"fmt"
 	"net/http"
-	"os"
-	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v4"
+	"github.com/twinhold/twinhold/config"
 )
 
 // Role says what the bearer of a token may do.
 type Role string
 
-// The roles. A viewer looks, oncall may kill and freeze too, an operator may do all.
+// The roles. A viewer looks, oncall may kill and freeze too, an operator may do all. config.ParseTokens knows them by name.
 const (
 	Viewer   Role = "viewer"
 	Operator Role = "operator"
 	Oncall   Role = "oncall"
 )
-
-// minToken is the shortest token: shorter ones can be guessed.
-const minToken = 16
 
 // Token is one person's or one program's. The secret itself is not kept.
 type Token struct {
@@ -37,49 +30,17 @@ type Token struct {
 type Tokens []Token
 
 // LoadTokens reads a tokens file. Its errors never quote a token.
-func LoadTokens(path string) (Tokens, error) {
-	data, err := os.ReadFile(path) //nolint:gosec // the file that the configuration names
-	if err != nil {
-		return nil, fmt.Errorf("read the tokens: %w", err)
-	}
-	t, err := ParseTokens(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return t, nil
-}
+func LoadTokens(path string) (Tokens, error) { return tokensOf(config.LoadTokens(path)) }
 
 // ParseTokens reads the text of a tokens file.
-func ParseTokens(data []byte) (Tokens, error) {
-	var file struct {
-		Tokens []struct {
-			Name  string `yaml:"name"`
-			Role  Role   `yaml:"role"`
-			Token string `yaml:"token"`
-		} `yaml:"tokens"`
-	}
-	if err := yaml.Load(data, &file, yaml.WithKnownFields(), yaml.WithUniqueKeys()); err != nil {
-		return nil, errors.New("is not usable (not shown: it holds tokens): write tokens: [{name: NAME, role: viewer, token: SECRET}] and nothing else")
-	}
-	if len(file.Tokens) == 0 {
-		return nil, errors.New("holds no token: write tokens: [{name: NAME, role: viewer, token: SECRET}]")
-	}
+func ParseTokens(data []byte) (Tokens, error) { return tokensOf(config.ParseTokens(data)) }
+
+func tokensOf(list []config.Token, err error) (Tokens, error) {
 	var out Tokens
-	for i, t := range file.Tokens {
-		n := Token{Name: t.Name, Role: t.Role, sum: sha256.Sum256([]byte(t.Token))}
-		switch {
-		case t.Name == "":
-			return nil, fmt.Errorf("tokens[%d] has no name", i)
-		case !slices.Contains([]Role{Viewer, Operator, Oncall}, t.Role):
-			return nil, fmt.Errorf("tokens[%d] (%s): the role is none: use viewer, operator or oncall", i, t.Name)
-		case len(t.Token) < minToken || strings.ContainsAny(t.Token, " \t\r\n"):
-			return nil, fmt.Errorf("tokens[%d] (%s): the token is too short or has blanks: use %d characters or more", i, t.Name, minToken)
-		case slices.ContainsFunc(out, func(o Token) bool { return o.Name == n.Name || o.sum == n.sum }):
-			return nil, fmt.Errorf("tokens[%d] (%s): the name or the token stands there twice", i, t.Name)
-		}
-		out = append(out, n)
+	for _, t := range list {
+		out = append(out, Token{Name: t.Name, Role: Role(t.Role), sum: t.Sum})
 	}
-	return out, nil
+	return out, err
 }
 
 // find gives the token of a request. Every known one is compared, in the same time.
