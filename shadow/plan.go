@@ -115,12 +115,12 @@ func (c *CatchUp) plan(v view, now time.Time) step {
 	switch {
 	case v.purged(now):
 		return step{skipped: true}
-	case f.redis == f.mysql && !v.decidedAnew():
+	case f.redis == f.mysql && v.decidedAnew() == 0:
 		return step{left: differs(v.redis, v.mysql)}
 	case !f.marked && v.lastStep().After(now.Add(-c.opt.Settle)):
 		return step{skipped: true}
-	case v.decidedAnew():
-		return rewrite(v.redis)
+	case v.decidedAnew() != 0:
+		return rewrite(v.decidedAnew(), v)
 	case redis != f.redis:
 		return write(reservation.Redis, v.mysql, f, now)
 	case mysql != f.mysql:
@@ -130,16 +130,30 @@ func (c *CatchUp) plan(v view, now time.Time) step {
 	}
 }
 
-// decidedAnew: Redis has decided in a later epoch what MySQL had granted to nobody, and stamped another expiry.
-func (v view) decidedAnew() bool {
+// decidedAnew: the truth has decided in a later epoch what the other store had decided and told nobody, and stamped
+// another expiry. It gives the store that lacks those terms; zero: neither.
+func (v view) decidedAnew() reservation.Truth {
 	r, q := v.redis, v.mysql
-	return r != nil && q != nil && v.fence.Stage.DualWrite() && v.fence.Stage.Truth() == reservation.Redis &&
-		r.State == q.State && r.Epoch > q.Epoch && !q.Marked && !r.ExpiresAt.Equal(q.ExpiresAt)
+	if r == nil || q == nil || r.State != q.State || q.Marked || r.ExpiresAt.Equal(q.ExpiresAt) || !v.fence.Stage.DualWrite() {
+		return 0
+	}
+	switch truth := v.fence.Stage.Truth(); {
+	case truth == reservation.Redis && r.Epoch > q.Epoch:
+		return reservation.MySQL
+	case truth == reservation.MySQL && q.Epoch > r.Epoch && r.State != reservation.Claimed:
+		return reservation.Redis
+	default:
+		return 0
+	}
 }
 
-// rewrite is the step that gives MySQL the terms of Redis's later decision.
-func rewrite(from *reservation.Record) step {
-	s := step{to: reservation.MySQL, op: reservation.OpTo(*from), was: wasState}
+// rewrite is the step that gives a store the terms of the truth's later decision.
+func rewrite(to reservation.Truth, v view) step {
+	from := v.redis
+	if to == reservation.Redis {
+		from = v.mysql
+	}
+	s := step{to: to, op: reservation.OpTo(*from), was: wasState}
 	expect := from.State
 	s.op.Expect = &expect
 	return s

@@ -321,3 +321,25 @@ func TestI7AHoldFromBeforeAFlipIsClaimedAfterIt(t *testing.T) {
 	}
 	want(t, "on_hand after 11 claims of 2", av.OnHand, 100-22)
 }
+
+func TestI5ARejectionThatMySQLDecidesAnewHasOneExpiry(t *testing.T) {
+	c := newCrossing(t, reservation.Handover)
+	if got := c.reserve(c.b, "first").Outcome; got != reservation.Granted {
+		t.Fatalf("the only unit: %s", got)
+	}
+	c.before(func() { // Redis has rejected it, MySQL has not stored that yet
+		c.move(reservation.Cutover)
+		if _, err := c.b.MySQL.Raise(t.Context(), c.fence().Stamp, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	rec := c.reserve(c.a, "k")
+	want(t, "outcome", rec.Outcome, reservation.RejectedShort)
+	want(t, "decided by", rec.DecidedBy, reservation.MySQL)
+	want(t, "states", c.states(rec.ID), "rejected/rejected")
+	inRedis, err := c.b.Redis.Get(t.Context(), shop, rec.ID)
+	if err != nil || !inRedis.ExpiresAt.Equal(rec.ExpiresAt) {
+		t.Errorf("Redis says it expires %v (%v), the buyer was told %v", inRedis.ExpiresAt, err, rec.ExpiresAt)
+	}
+	c.rest(c.b)
+}

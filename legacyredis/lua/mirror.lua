@@ -115,6 +115,12 @@ local function put(id, op, cur, state)
   redis.call('ZADD', EXP, state == 'held' and expires or purge, id)
 end
 
+-- anew: the truth has decided in a later epoch what this store had decided and told nobody, and stamped another expiry.
+local function anew(op, cur)
+  return MYSQL_IS_TRUTH and op.state == cur.state and tonumber(op.epoch) > tonumber(cur.epoch)
+    and op.expires_at ~= cur.expires_at
+end
+
 -- moved brings the record that is here up to what the truth says.
 local function moved(id, op, cur, t)
   if cur.by == ARGV[10] then -- the first reply was lost: there is nothing left to judge
@@ -141,7 +147,7 @@ local function moved(id, op, cur, t)
 
   write(writes)
   j.state = want
-  if want == cur.state then return j end
+  if want == cur.state and not anew(op, cur) then return j end
   put(id, op, cur, want)
   j.stored = true
   return j
