@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,8 @@ func newDevstackCmd(a *app) *cobra.Command {
 		Use:   "devstack",
 		Short: "Run a private MySQL and Redis until interrupted, with a configuration that is ready to use",
 		Long: "Starts a private MySQL and a private Redis under .dev/ (or takes the given servers), creates one schema a pod,\n" +
-			"and writes a configuration for them. Everything private is stopped and removed at the end (Ctrl-C).\n" +
+			"and writes a configuration for them. Everything private is stopped and removed at the end (Ctrl-C),\n" +
+			"that configuration too.\n" +
 			"With --mysql and --redis the command sets up the schemas, writes the configuration and ends.",
 		Example: "  twinhold devstack --pods 2 --write twinhold.yaml\n" +
 			"  twinhold devstack --mysql 'user:password@tcp(127.0.0.1:3306)/' --redis redis://127.0.0.1:6379/0 --write twinhold.yaml",
@@ -69,6 +71,9 @@ func (a *app) devstack(ctx context.Context, f devstackFlags) (err error) {
 			return &exitError{code: exitFailed, err: err, hint: "name a file in a folder that you may write to"}
 		}
 	}
+	if pods.Stack != nil && f.write != "" {
+		defer func() { err = errors.Join(err, removeOwn(f.write)) }()
+	}
 	if err := a.printDevstack(f, pods); err != nil {
 		return err
 	}
@@ -105,6 +110,21 @@ const signaturePrefix = "# written by twinhold devstack, process "
 
 // signature marks a configuration as this process's, so that it may be written over once the process is gone.
 func signature() []byte { return fmt.Appendf(nil, "%s%d\n", signaturePrefix, os.Getpid()) }
+
+// removeOwn removes the configuration of servers that are gone, if it is still the one that this process wrote.
+func removeOwn(name string) error {
+	text, err := os.ReadFile(name) //nolint:gosec // the file that the person named
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !bytes.HasPrefix(text, signature()) {
+		return nil
+	}
+	if err == nil {
+		err = os.Remove(name)
+	}
+	if err != nil {
+		return fmt.Errorf("remove the configuration: %w", err)
+	}
+	return nil
+}
 
 // mayWrite refuses to write over a file that is not devstack's, or that a devstack which still runs has written.
 func mayWrite(name string) error {
