@@ -179,7 +179,7 @@ type DrillResult struct {
 	// Laggards had not acknowledged within the bound.
 	Laggards []string `json:"laggards"`
 	KillMS   float64  `json:"kill_ms"`  // until the kill stood
-	AckedMS  float64  `json:"acked_ms"` // from the change of epoch until the last router had acknowledged it
+	AckedMS  float64  `json:"acked_ms"` // from the change of epoch (the kill, or in shadow the rearm) until the last router had acknowledged it
 	RearmMS  float64  `json:"rearm_ms"` // from the kill to the rearm
 	Notes    []string `json:"notes,omitempty"`
 }
@@ -191,6 +191,7 @@ type FreezeResult struct {
 	Frozen  bool          `json:"frozen"`
 	Reached []string      `json:"reached"`
 	Missed  []MissedStore `json:"missed,omitempty"`
+	Notes   []string      `json:"notes,omitempty"`
 }
 
 // MissedStore is a store that did not take a change.

@@ -72,6 +72,7 @@ func merge(inRedis, inMySQL []reservation.AuditRecord) []reservation.AuditRecord
 			continue
 		}
 		out[i].Store += ", " + m.Store
+		out[i].Detail = m.Detail // of a drill in shadow, with its figures
 		if out[i].Debt == nil {
 			out[i].Debt = m.Debt
 		}
@@ -82,7 +83,13 @@ func merge(inRedis, inMySQL []reservation.AuditRecord) []reservation.AuditRecord
 
 func sameRecord(r, m reservation.AuditRecord) bool {
 	return r.Action == m.Action && r.After == m.After && r.By == m.By && r.Reason == m.Reason && r.Ticket == m.Ticket &&
-		r.Detail == m.Detail && r.At.Sub(m.At).Abs() < sameChange
+		sameDetail(r, m) && r.At.Sub(m.At).Abs() < sameChange
+}
+
+// sameDetail: the two records of a drill in shadow are written before and after its acknowledgements are counted.
+func sameDetail(r, m reservation.AuditRecord) bool {
+	drilled := r.Action == reservation.ActionDrill && strings.HasPrefix(r.Detail, drillDone) && strings.HasPrefix(m.Detail, drillDone)
+	return r.Detail == m.Detail || drilled
 }
 
 // A drill's records say which of its two halves they are.
@@ -98,13 +105,13 @@ func isKill(r reservation.AuditRecord) bool {
 		r.Action == reservation.ActionDrill && strings.HasPrefix(r.Detail, drillKilled)
 }
 
-// lastKill gives the time of the last kill that was no drill. A kill by hand in shadow leaves no record: then its rearm
-// stands for it.
+// lastKill gives the time of the last kill that was no drill: of the first record of its latch, since a kill command
+// that finds the pod killed is written down too. A kill by hand in shadow leaves no record: then its rearm stands for it.
 func lastKill(recs []reservation.AuditRecord) (at time.Time, by string) {
 	open := false
 	for _, r := range recs {
 		switch {
-		case r.Action == reservation.ActionKill:
+		case r.Action == reservation.ActionKill && !open:
 			at, by, open = r.At, r.By, true
 		case r.Action == reservation.ActionRearm && !open:
 			at, by = r.At, r.By
@@ -115,12 +122,12 @@ func lastKill(recs []reservation.AuditRecord) (at time.Time, by string) {
 	return at, by
 }
 
-// standingKill gives the record of the kill that has not been rearmed, or nil.
+// standingKill gives the first record of the kill that has not been rearmed, or nil.
 func standingKill(recs []reservation.AuditRecord) *reservation.AuditRecord {
 	var kill *reservation.AuditRecord
 	for i, r := range recs {
 		switch {
-		case isKill(r):
+		case isKill(r) && kill == nil:
 			kill = &recs[i]
 		case r.Action == reservation.ActionRearm, r.Action == reservation.ActionDrill && strings.HasPrefix(r.Detail, drillDone):
 			kill = nil

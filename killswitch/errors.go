@@ -3,6 +3,8 @@ package killswitch
 import (
 	"errors"
 	"fmt"
+
+	"github.com/twinhold/twinhold/reservation"
 )
 
 // RefusedError: nothing was changed, because it is not safe, or not possible, now. Hint says what to do.
@@ -62,3 +64,26 @@ func IsRefused(err error) bool {
 	var r *RefusedError
 	return errors.As(err, &r)
 }
+
+// plain says of a change of the fence that got no answer what a person needs: the stores speak of the operations of the
+// data path, and of their keys.
+func plain(what string, err error) error {
+	var unknown *reservation.UnknownOutcomeError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	store := "Redis"
+	if unknown.Store == reservation.MySQL {
+		store = "MySQL"
+	}
+	return &unansweredError{text: fmt.Sprintf("%s did not answer, so the %s may or may not have been done: %v", store, what, unknown.Cause), cause: err}
+}
+
+type unansweredError struct {
+	text  string
+	cause error
+}
+
+func (e *unansweredError) Error() string { return e.text }
+
+func (e *unansweredError) Unwrap() error { return e.cause }

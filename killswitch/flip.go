@@ -63,11 +63,11 @@ func (v view) left() bool {
 // the one that the flip waits for is marked as awaited.
 func (c *Control) Plan(ctx context.Context, o Order) (Plan, error) {
 	p := Plan{Pod: c.opt.Pod, To: o.To.String(), Steps: []Step{}}
-	if err := c.checkOrder(o); err != nil {
-		return p, planRefused(&p, err)
+	if err := c.checkOrder(o, reservation.ActionFlip); err != nil {
+		return p, err
 	}
 	at, err := c.locate(ctx)
-	p.Epoch, p.From = at.stamp.Epoch, at.stamp.Stage.String()
+	p.Epoch, p.From = at.stamp.Epoch, stageText(at.stamp.Stage)
 	if err != nil {
 		return p, planRefused(&p, err)
 	}
@@ -121,9 +121,9 @@ func unfinished(at place) []string {
 }
 
 // checkOrder looks at what a person wrote.
-func (c *Control) checkOrder(o Order) error {
+func (c *Control) checkOrder(o Order, action string) error {
 	refused := func(hint, format string, args ...any) error {
-		return &RefusedError{Pod: c.opt.Pod, Action: reservation.ActionFlip, Reason: fmt.Sprintf(format, args...), Hint: hint}
+		return &RefusedError{Pod: c.opt.Pod, Action: action, Reason: fmt.Sprintf(format, args...), Hint: hint}
 	}
 	if !o.To.Valid() {
 		return &reservation.InvalidError{Field: "to", Reason: "is no stage"}
@@ -160,7 +160,11 @@ func (c *Control) nextStage(at place, stage, to reservation.Stage) (reservation.
 	case to > stage && to > c.opt.MaxStage:
 		return 0, refused("raise the pod's max_stage in the configuration, if that is meant", "max_stage is %s", c.opt.MaxStage)
 	case !stage.CanMoveTo(next) && to > stage:
-		return 0, refused(fmt.Sprintf("flip to %s first", stage+1), "from %s to %s is more than one step", stage, to)
+		first := stage + 1
+		if stage == reservation.Shadow {
+			first = reservation.Cutover // a flip walks both steps
+		}
+		return 0, refused(fmt.Sprintf("first: twinhold flip %s --to %s", c.opt.Pod, first), "from %s to %s is more than one step", stage, to)
 	case !stage.CanMoveTo(next) && stage == reservation.Complete:
 		return 0, refused("flip to cutover first: that rebuilds Redis", "complete leads only back to cutover")
 	case !stage.CanMoveTo(next):
@@ -222,7 +226,7 @@ func (c *Control) Execute(ctx context.Context, o Order) (FlipResult, error) {
 	if f.o.Progress == nil {
 		f.o.Progress = func(string) {}
 	}
-	if err := c.checkOrder(o); err != nil {
+	if err := c.checkOrder(o, reservation.ActionFlip); err != nil {
 		return f.res, err
 	}
 	for range maxRounds {
@@ -354,7 +358,7 @@ func (f *flip) inRedis(ctx context.Context, at place, next reservation.Stage, a 
 	case errors.As(err, &refused) && refused.Verdict == reservation.Stale, errors.Is(err, reservation.ErrLatched):
 		return reservation.Fence{}, nil
 	default:
-		return reservation.Fence{}, fmt.Errorf("move pod %s to %s in Redis: %w", f.c.opt.Pod, next, err)
+		return reservation.Fence{}, fmt.Errorf("move pod %s to %s in Redis: %w", f.c.opt.Pod, next, plain("move", err))
 	}
 }
 
@@ -439,11 +443,29 @@ func (f *flip) shut(at place, next reservation.Stage, shut []Gate) error {
 	if at.stamp.Stage == reservation.Handover {
 		hint = "the pod stays in handover, where a grant needs both stores: run the same command again, or flip --to shadow --execute to go back"
 	}
+	hint += waiveHint(shut)
 	return &RefusedError{
 		Pod: f.c.opt.Pod, Action: fmt.Sprintf("flip from %s to %s", at.stamp.Stage, next),
 		Reason: reasons(shut), Hint: hint, Gates: shut,
 	}
 }
+
+// waiveHint says how those shut gates are waived that can be.
+func waiveHint(shut []Gate) string {
+	var names []string
+	for _, g := range shut {
+		if g.Waivable && !slices.Contains(names, g.Name) {
+			names = append(names, g.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; a person may waive: --waive " + strings.Join(names, ",") + " --reason R"
+}
+
+// WaiveHint says how the plan's shut gates are waived, where they can be; empty: none can.
+func (p Plan) WaiveHint() string { return waiveHint(p.Shut()) }
 
 func reasons(gates []Gate) string {
 	parts := make([]string, 0, len(gates))

@@ -178,8 +178,8 @@ func TestFlipRefusesWhatIsNoMove(t *testing.T) {
 		most     reservation.Stage
 		words    []string
 	}{
-		{reservation.Legacy, reservation.Cutover, 0, []string{"more than one step", "flip to shadow first"}},
-		{reservation.Shadow, reservation.Complete, 0, []string{"more than one step"}},
+		{reservation.Legacy, reservation.Cutover, 0, []string{"more than one step", "--to shadow"}},
+		{reservation.Shadow, reservation.Complete, 0, []string{"more than one step", "--to cutover"}},
 		{reservation.Shadow, reservation.Legacy, 0, []string{"no move"}},
 		{reservation.Cutover, reservation.Handover, 0, []string{"no move"}},
 		{reservation.Complete, reservation.Shadow, 0, []string{"only back to cutover"}},

@@ -21,6 +21,9 @@ func (c *Control) Freeze(ctx context.Context, b reservation.Bucket, on bool, rea
 			return res, err
 		}
 		res.Bucket = b.String()
+		if err := c.checkBucket(ctx, b, on, &res); err != nil {
+			return res, err
+		}
 	}
 	a := c.audit(action, reason, ticket)
 	if res.Bucket != "" {
@@ -31,18 +34,37 @@ func (c *Control) Freeze(ctx context.Context, b reservation.Bucket, on bool, rea
 		_, err := c.opt.Redis.Freeze(ctx, b, on, a)
 		return err
 	})
+	rerr = plain(action, rerr)
 	res.note(reservation.Redis, rerr)
 	c.opt.Failpoint("frozen_redis")
 	merr := bounded(ctx, func(ctx context.Context) error {
 		_, err := c.opt.MySQL.Freeze(ctx, b, on, a)
 		return err
 	})
+	merr = plain(action, merr)
 	res.note(reservation.MySQL, merr)
 	c.opt.Failpoint("frozen_mysql")
 	if len(res.Reached) == 0 {
 		return res, fmt.Errorf("%s of pod %s reached no store: %w", action, c.opt.Pod, errors.Join(rerr, merr))
 	}
 	return res, nil
+}
+
+// checkBucket refuses the brake of a bucket that is not the pod's. One that cannot be looked at is frozen all the same.
+func (c *Control) checkBucket(ctx context.Context, b reservation.Bucket, on bool, res *FreezeResult) error {
+	if c.opt.Bucket == nil || !on {
+		return nil
+	}
+	err := bounded(ctx, func(ctx context.Context) error { return c.opt.Bucket(ctx, b) })
+	var invalid *reservation.InvalidError
+	var unknown *reservation.UnknownBucketError
+	switch {
+	case errors.As(err, &invalid), errors.As(err, &unknown):
+		return fmt.Errorf("nothing was frozen: %w", err)
+	case err != nil:
+		res.Notes = append(res.Notes, fmt.Sprintf("whether the pod has this bucket could not be found out: %v", err))
+	}
+	return nil
 }
 
 func bounded(ctx context.Context, f func(context.Context) error) error {

@@ -310,7 +310,7 @@ func (f *facts) compared(ctx context.Context) Gate {
 	case e.Unexplained > 0:
 		return fail(figure, "%d operations differ without an explanation: see twinhold report", e.Unexplained)
 	case e.Compared < f.c.opt.Bounds.MinCompared:
-		return unsure(figure, "%d compared operations are needed: wait for traffic", f.c.opt.Bounds.MinCompared)
+		return unsure(figure, "gates.min_compared asks for %d compared operations: wait for traffic", f.c.opt.Bounds.MinCompared)
 	default:
 		return pass("%s", figure)
 	}
@@ -330,7 +330,7 @@ func (f *facts) latency(ctx context.Context) Gate {
 	case e.MySQL.P99 <= millis(b.LatencyFloor), e.MySQL.P99 <= b.LatencyRatio*e.Redis.P99:
 		return pass("%s", figure)
 	default:
-		return fail(figure, "MySQL's p99 may be %.4g times Redis's, or %s", b.LatencyRatio, b.LatencyFloor)
+		return fail(figure, "MySQL's p99 is %.1f ms, more than %.4g times Redis's and more than %.4g ms", e.MySQL.P99, b.LatencyRatio, millis(b.LatencyFloor))
 	}
 }
 

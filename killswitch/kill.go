@@ -72,7 +72,7 @@ func (c *Control) setLatch(ctx context.Context, a reservation.AuditRecord) (rese
 		}
 	default:
 		var doubt *reservation.FenceError
-		return f, &NoRefugeError{Pod: c.opt.Pod, Latched: errors.As(err, &doubt) && doubt.Fence.Killed, Cause: err}
+		return f, &NoRefugeError{Pod: c.opt.Pod, Latched: errors.As(err, &doubt) && doubt.Fence.Killed, Cause: plain("kill", err)}
 	}
 }
 
@@ -114,12 +114,10 @@ func (c *Control) killRecord(ctx context.Context, f reservation.Fence, mine rese
 		c.log.Warn("the audit in Redis could not be read", "err", err)
 		return f.Stage.String(), false
 	}
-	for i := len(recs) - 1; i >= 0; i-- {
-		if r := recs[i]; isKill(r) && r.After == f.Stamp {
-			return r.Before.Stage.String(), r.By != mine.By || r.Reason != mine.Reason || r.Detail != mine.Detail
-		}
+	if kill := standingKill(recs); kill != nil && kill.After == f.Stamp {
+		return kill.Before.Stage.String(), kill.By != mine.By || kill.Reason != mine.Reason || kill.Detail != mine.Detail
 	}
-	// A latch that was set by hand in shadow has no record.
+	// A latch that was set by hand in shadow has no record of its own.
 	return f.Stage.String(), true
 }
 

@@ -84,6 +84,14 @@ func (v view) lost() bool {
 // behind tells whether MySQL's fence is still to be raised.
 func (v view) behind() bool { return v.mysqlErr == nil && v.mysql.Epoch < v.redis.Epoch }
 
+// stageText is a stage in words; none where there is no fence.
+func stageText(s reservation.Stage) string {
+	if !s.Valid() {
+		return "none"
+	}
+	return s.String()
+}
+
 func stampText(st reservation.Stamp) string {
 	if st.Epoch == 0 {
 		return "none"

@@ -124,6 +124,10 @@ type Options struct {
 	// run again. It gives what a person should know of it. Nil: a pod cannot leave complete here.
 	Reseed func(ctx context.Context, to reservation.Stamp, a reservation.AuditRecord) (string, error)
 
+	// Bucket looks at a bucket that is to be frozen: an error if it cannot be one of this pod's. *reservation.InvalidError
+	// and *reservation.UnknownBucketError refuse the brake, any other error (no store answers) only becomes a note. Nil: any.
+	Bucket func(ctx context.Context, b reservation.Bucket) error
+
 	// Failpoint, if not nil, is called by name at each step of what changes something. Tests stop there.
 	Failpoint func(step string)
 	Logger    *slog.Logger

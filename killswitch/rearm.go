@@ -18,11 +18,11 @@ import (
 func (c *Control) Rearm(ctx context.Context, o Order, execute bool) (RearmResult, error) {
 	o.To = reservation.Shadow
 	res := RearmResult{Pod: c.opt.Pod, Gates: []Gate{}}
-	if err := c.checkOrder(o); err != nil {
+	if err := c.checkOrder(o, reservation.ActionRearm); err != nil {
 		return res, err
 	}
 	v, err := c.killed(ctx, execute)
-	res.Epoch, res.Stage, res.Killed, res.Latch = v.redis.Epoch, v.redis.Stage.String(), v.redis.Killed, v.redis.Latch
+	res.Epoch, res.Stage, res.Killed, res.Latch = v.redis.Epoch, stageText(v.redis.Stage), v.redis.Killed, v.redis.Latch
 	if err != nil {
 		return res, err
 	}
@@ -34,7 +34,7 @@ func (c *Control) Rearm(ctx context.Context, o Order, execute bool) (RearmResult
 	if shut := (Plan{Steps: []Step{{Gates: res.Gates}}}).Shut(); len(shut) > 0 {
 		return res, &RefusedError{
 			Pod: c.opt.Pod, Action: reservation.ActionRearm, Reason: reasons(shut), Gates: shut,
-			Hint: "the pod is safe as it is, in shadow; wait, or mend what the gates say (a cool-down can be waived: --waive cooldown --reason R)",
+			Hint: rearmHint(shut),
 		}
 	}
 	if !execute {
@@ -47,12 +47,30 @@ func (c *Control) Rearm(ctx context.Context, o Order, execute bool) (RearmResult
 			a.Detail = fmt.Sprintf("waived: %s (%s: %s)", g.Name, g.Verdict, g.Figure)
 		}
 	}
-	f, err := c.takeLatchAway(ctx, v.redis.Stamp, a)
+	f, err := c.takeLatchAway(ctx, v.redis.Stamp, a, nil)
 	if err != nil {
 		return res, err
 	}
 	res.Epoch, res.Stage, res.Killed, res.Latch, res.Done = f.Epoch, f.Stage.String(), f.Killed, f.Latch, true
 	return res, nil
+}
+
+// rearmHint says what opens the gates that are shut.
+func rearmHint(shut []Gate) string {
+	hint := "the pod is safe as it is, in shadow"
+	for _, g := range shut {
+		switch {
+		case g.Name == GateHealth:
+			hint += "; waiting does not help with health, mend it: " + g.Reason
+		case g.Name == GateCooldown && g.Verdict == Inconclusive:
+			hint += "; the cool-down cannot be told, waive it: --waive cooldown --reason R"
+		case g.Name == GateCooldown:
+			hint += "; wait for the cool-down, or waive it: --waive cooldown --reason R"
+		default:
+			hint += "; wait until catch-up has brought Redis what it lacks"
+		}
+	}
+	return hint
 }
 
 // killed looks at a pod that should be killed. A latch that was set by hand, and that no script has met yet, is folded
@@ -125,7 +143,7 @@ func (c *Control) rearmCooldown(ctx context.Context) Gate {
 	}
 	kill := standingKill(recs)
 	if kill == nil {
-		return unsure("unknown", "nobody has written down when it was killed (SET by hand in shadow leaves no record)")
+		return unsure("unknown", "nobody has written down when it was killed (SET by hand in shadow leaves no record): --waive cooldown --reason R")
 	}
 	return c.cooled(kill.At, kill.By)
 }
@@ -139,8 +157,9 @@ func (c *Control) raiseQuietly(ctx context.Context, st reservation.Stamp) {
 	}
 }
 
-// takeLatchAway is the rearm itself: one script, then MySQL's fence.
-func (c *Control) takeLatchAway(ctx context.Context, from reservation.Stamp, a reservation.AuditRecord) (reservation.Fence, error) {
+// takeLatchAway is the rearm itself: one script, then MySQL's fence. between, if not nil, runs between the two, and gives
+// the record that MySQL writes down.
+func (c *Control) takeLatchAway(ctx context.Context, from reservation.Stamp, a reservation.AuditRecord, between func(reservation.Fence) reservation.AuditRecord) (reservation.Fence, error) {
 	f, err := func() (reservation.Fence, error) {
 		ctx, cancel := context.WithTimeout(ctx, changeWait)
 		defer cancel()
@@ -151,11 +170,14 @@ func (c *Control) takeLatchAway(ctx context.Context, from reservation.Stamp, a r
 	case errors.Is(err, reservation.ErrNotLatched):
 		return f, &RefusedError{Pod: c.opt.Pod, Action: reservation.ActionRearm, Reason: "somebody else has rearmed it meanwhile", Hint: "see twinhold audit " + c.opt.Pod}
 	case err != nil:
-		return f, fmt.Errorf("rearm pod %s in Redis: %w", c.opt.Pod, err)
+		return f, fmt.Errorf("rearm pod %s in Redis: %w", c.opt.Pod, plain("rearm", err))
 	}
 	c.opt.Failpoint("rearmed")
 	c.log.Warn("rearmed", "epoch", f.Epoch, "by", a.By)
 	c.replicas(ctx)
+	if between != nil {
+		a = between(f)
+	}
 	wait, cancel := context.WithTimeout(ctx, changeWait)
 	defer cancel()
 	if err := c.raise(wait, f.Stamp, &a); err != nil {
@@ -166,6 +188,13 @@ func (c *Control) takeLatchAway(ctx context.Context, from reservation.Stamp, a r
 	}
 	c.opt.Failpoint("raised")
 	return f, nil
+}
+
+// drillUncounted stands in the record of a drill in shadow, which is written by the rearm that the routers acknowledge.
+const drillUncounted = ", whose acknowledgements of the rearm follow"
+
+func drillDetail(res DrillResult, version string) string {
+	return fmt.Sprintf("%s, in %s, %d of %s acknowledged in %.0f ms%s%s", drillDone, res.Before, res.Acks, count(res.Routers, "router"), res.AckedMS, drillVersion, version)
 }
 
 // drillAckWait bounds how long a drill waits for the routers, drillDrainWait how long for what was answered without
@@ -183,7 +212,7 @@ const (
 func (c *Control) Drill(ctx context.Context, reason, ticket string) (DrillResult, error) {
 	res := DrillResult{Pod: c.opt.Pod, Laggards: []string{}}
 	v := c.look(ctx, lookWait)
-	res.Before, res.Stage = v.redis.Stage.String(), v.redis.Stage.String()
+	res.Before, res.Stage = stageText(v.redis.Stage), stageText(v.redis.Stage)
 	if err := c.drillable(v); err != nil {
 		return res, err
 	}
@@ -209,21 +238,26 @@ func (c *Control) Drill(ctx context.Context, reason, ticket string) (DrillResult
 	if err := c.drain(ctx); err != nil {
 		return res, c.stillKilled(err)
 	}
-	a.Detail = fmt.Sprintf("%s, in %s, %s", drillDone, res.Before, count(res.Routers, "router"))
-	if moved {
-		a.Detail += fmt.Sprintf(", %d acknowledged in %.0f ms", res.Acks, res.AckedMS)
-	}
-	a.Detail += drillVersion + c.opt.Version
 	return c.endDrill(ctx, f.Stamp, a, began, moved, res)
 }
 
-// endDrill rearms. Where the kill itself changed no epoch (in shadow), it is the rearm's that is acknowledged.
+// endDrill rearms. Where the kill itself changed no epoch (in shadow), it is the rearm's that is acknowledged: Redis's
+// record is then older than the figures, and MySQL's, written when they are known, has them.
 func (c *Control) endDrill(ctx context.Context, from reservation.Stamp, a reservation.AuditRecord, began time.Time, moved bool, res DrillResult) (DrillResult, error) {
+	a.Detail = drillDetail(res, c.opt.Version)
 	if !moved {
 		res.Routers = len(c.look(ctx, lookWait).fresh())
+		a.Detail = fmt.Sprintf("%s, in %s, %s%s%s", drillDone, res.Before, count(res.Routers, "router"), drillUncounted, drillVersion+c.opt.Version)
 	}
 	rearming := time.Now()
-	f, err := c.takeLatchAway(ctx, from, a)
+	f, err := c.takeLatchAway(ctx, from, a, func(f reservation.Fence) reservation.AuditRecord {
+		res.RearmMS = millis(time.Since(began))
+		if !moved {
+			c.drillAcks(ctx, f.Epoch, rearming, &res)
+			a.Detail = drillDetail(res, c.opt.Version)
+		}
+		return a
+	})
 	var half *IncompleteError
 	switch {
 	case errors.As(err, &half):
@@ -231,10 +265,7 @@ func (c *Control) endDrill(ctx context.Context, from reservation.Stamp, a reserv
 	case err != nil:
 		return res, c.stillKilled(err)
 	}
-	res.Epoch, res.Stage, res.RearmMS = f.Epoch, f.Stage.String(), millis(time.Since(began))
-	if !moved {
-		c.drillAcks(ctx, f.Epoch, rearming, &res)
-	}
+	res.Epoch, res.Stage = f.Epoch, f.Stage.String()
 	return res, nil
 }
 

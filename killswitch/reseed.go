@@ -21,7 +21,7 @@ func (c *Control) Reseed(ctx context.Context, reason, ticket string, execute boo
 	res := ReseedResult{Pod: c.opt.Pod, MayBeLost: []string{}}
 	v := c.look(ctx, lookWait)
 	to, err := c.reseedTo(v)
-	res.Epoch, res.Stage = to.Epoch, to.Stage.String()
+	res.Epoch, res.Stage = to.Epoch, stageText(to.Stage)
 	if err != nil {
 		return res, err
 	}
@@ -33,6 +33,9 @@ func (c *Control) Reseed(ctx context.Context, reason, ticket string, execute boo
 	}
 	res.MayBeLost = mayBeLost(v)
 	if !execute {
+		if to.Stage.Truth() == reservation.Redis {
+			res.Detail = "in " + to.Stage.String() + " Redis decides: reserves are refused while it is rebuilt"
+		}
 		return res, nil
 	}
 	c.opt.Failpoint("before_reseed")

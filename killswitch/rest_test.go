@@ -282,3 +282,46 @@ func TestReseed(t *testing.T) {
 		refused(t, err, stage.String())
 	}
 }
+
+// A latch set by hand in shadow leaves no record; the kill command that confirms it does, once for each reason, and the
+// cool-down counts from the first.
+func TestKillOfAKilledPodIsWrittenDownOncePerReason(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, reservation.Shadow)
+	if err := r.raw.Set(t.Context(), r.key("kill"), `by "hand"`, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, reason := range []string{"confirm", "confirm", "again"} {
+		if res, err := r.Kill(t.Context(), reason, ""); err != nil || !res.Already && reason == "again" {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	}
+	recs, err := r.redis.Audit(t.Context())
+	if err != nil || len(recs) != 2 || recs[0].Reason != "confirm" || recs[1].Reason != "again" {
+		t.Fatalf("%+v, %v", recs, err)
+	}
+	if a := recs[0]; a.Action != reservation.ActionKill || a.Before != a.After || a.Detail != `killed before: by "hand"` {
+		t.Errorf("%+v", a)
+	}
+	res, err := r.Rearm(t.Context(), killswitch.Order{}, false)
+	if g := gate(t, res.Gates, "cooldown"); g.Verdict != killswitch.Fail || !strings.Contains(g.Reason, recs[0].At.UTC().Format(time.RFC3339)) {
+		t.Errorf("%+v, %v", g, err)
+	}
+}
+
+func TestDrillInShadowWritesDownWhoAcknowledged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, reservation.Shadow)
+	r.router("r1")
+	r.router("r2")
+	if _, err := r.Drill(t.Context(), "why", ""); err != nil {
+		t.Fatal(err)
+	}
+	recs, err := r.Audit(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := recs[len(recs)-1]; !strings.Contains(last.Detail, "2 of 2 routers acknowledged") || last.Store != "redis, mysql" {
+		t.Errorf("%+v", recs)
+	}
+}

@@ -23,8 +23,12 @@ func (s *Store) Move(ctx context.Context, m reservation.FenceMove) (reservation.
 	return s.fence(ctx, call{script: s.scripts.move, stamp: m.From, args: []any{m.To.String(), body, token()}})
 }
 
+// killedBefore is the detail of the record of a kill that found the pod killed; the script puts the latch's reason behind it.
+const killedBefore = "killed before: "
+
 // Kill sets the latch and folds it: in handover and cutover the stage is shadow afterwards, in shadow the latch alone is
-// set. A second kill changes nothing. In legacy and complete it is refused. It never asks MySQL, and works on a Redis
+// set. A second kill changes nothing, and is written down unless the last record of a kill is of the same latch and
+// gives the same reason. In legacy and complete it is refused. It never asks MySQL, and works on a Redis
 // at maxmemory too.
 //
 // A Redis in doubt gets the latch all the same, whatever it says of the stage, and the *reservation.FenceError of
@@ -34,7 +38,15 @@ func (s *Store) Kill(ctx context.Context, a reservation.AuditRecord) (reservatio
 	if err != nil {
 		return reservation.Fence{}, err
 	}
-	c := call{script: s.scripts.kill, op: reservation.OpReserve, args: []any{a.Reason, body}}
+	again := ""
+	if a.Action == "" || a.Action == reservation.ActionKill {
+		b := a
+		b.Detail = killedBefore
+		if again, err = s.auditBody(b, reservation.ActionKill); err != nil {
+			return reservation.Fence{}, err
+		}
+	}
+	c := call{script: s.scripts.kill, op: reservation.OpReserve, args: []any{a.Reason, body, again}}
 	r, err := s.run(ctx, c)
 	switch {
 	case err != nil:

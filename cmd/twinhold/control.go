@@ -13,6 +13,7 @@ import (
 	"github.com/twinhold/twinhold/config"
 	"github.com/twinhold/twinhold/internal/podset"
 	"github.com/twinhold/twinhold/killswitch"
+	"github.com/twinhold/twinhold/reservation"
 )
 
 // controlOf makes the kill switch of a pod whose stores are open. It asks neither store anything.
@@ -112,8 +113,17 @@ func controlHint(err error) error {
 	case errors.As(err, &incomplete):
 		return &exitError{code: exitFailed, err: err, hint: "run the same command again: it goes on where it was"}
 	default:
-		return hinted(err)
+		return again(hinted(err))
 	}
+}
+
+// again puts the hint of a change of the fences, which has neither key nor id, in the place of that of the data path.
+func again(err error) error {
+	var e *exitError
+	if errors.As(err, &e) && codeOf(e.err) == reservation.CodeUnavailable {
+		e.hint = "run the same command again; twinhold doctor says how the stores are"
+	}
+	return err
 }
 
 // orderFlags are what a person answers for.

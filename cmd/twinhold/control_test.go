@@ -126,7 +126,7 @@ func TestFlipKillAndRearmByHand(t *testing.T) {
 		after := rec["after"].(map[string]any)
 		actions = append(actions, fmt.Sprintf("%s %v %v", rec["action"], after["epoch"], after["stage"]))
 	}
-	want := []string{"flip 2 handover", "flip 3 cutover", "kill 4 shadow", "rearm 5 shadow"}
+	want := []string{"flip 2 handover", "flip 3 cutover", "kill 4 shadow", "kill 4 shadow", "rearm 5 shadow"}
 	if !slices.Equal(actions, want) {
 		t.Errorf("the audit says %q, want %q", actions, want)
 	}
@@ -149,6 +149,11 @@ func TestDrillAndBrakesByHand(t *testing.T) {
 		t.Errorf("%v", frozen)
 	}
 	o.want(o.status(), "frozen", true)
+	o.fails(exitFailed, "unknown bucket 1:2:3", "freeze", "pod-1", "--bucket", "1:2:3", "--reason", "why")
+	o.fails(exitFailed, "is not one of pod pod-1", "freeze", "pod-1", "--bucket", "999999999:2:3", "--reason", "why")
+	if _, _, err := o.pod.MySQL.Stock(o.t.Context(), reservation.Stamp{Epoch: 2, Stage: reservation.Shadow}, []reservation.Stocking{{Bucket: reservation.Bucket{Shop: 1, Item: 2, Group: 3}, Quantity: 1}}); err != nil {
+		t.Fatal(err)
+	}
 	o.json(exitDone, "freeze", "pod-1", "--bucket", "1:2:3", "--reason", "why")
 	o.json(exitDone, "unfreeze", "pod-1")
 	s := o.status()

@@ -31,6 +31,9 @@ func newFlipCmd(a *app) *cobra.Command {
 			"  twinhold flip pod-7 --to shadow --execute --reason 'back for the sale'",
 		Args: exactArgs("POD"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if to == "" {
+				return usageError(cmd, errors.New("say where: --to STAGE"))
+			}
 			stage, err := reservation.ParseStage(to)
 			if err != nil {
 				return usageError(cmd, fmt.Errorf("--to: %w", err))
@@ -71,7 +74,7 @@ func (a *app) planFlip(ctx context.Context, c *killswitch.Control, o killswitch.
 	}
 	return &exitError{
 		code: exitRefused, err: errors.New("the flip would be refused: " + strings.Join(append(plan.Refused, shutNames(plan.Shut())...), "; ")),
-		hint: "mend what stands above; nothing was changed",
+		hint: "mend what stands above" + plan.WaiveHint() + "; nothing was changed",
 	}
 }
 

@@ -91,6 +91,11 @@ func (f freezeAnswer) text(w io.Writer) error {
 	if err := writef(w, "%s is %s in %s\n", what, done, strings.Join(f.Reached, " and ")); err != nil {
 		return err
 	}
+	for _, n := range f.Notes {
+		if err := writef(w, "  note: %s\n", n); err != nil {
+			return err
+		}
+	}
 	for _, m := range f.Missed {
 		if err := writef(w, "  not in %s: %s\n", m.Store, m.Error); err != nil {
 			return err

@@ -128,6 +128,9 @@ func (k killAnswer) text(w io.Writer) error {
 		"  MySQL:    " + k.mysql(),
 		"  debt:     " + k.debt(),
 	}
+	if k.Before == "shadow" && !k.Already {
+		lines = append(lines, "  note:     it was in shadow, where Redis decides: the kill only forbids moves forward, and the cool-down starts")
+	}
 	if k.Replicas.Connected > 0 {
 		lines = append(lines, fmt.Sprintf("  replicas: %d of %d have it", k.Replicas.Reached, k.Replicas.Connected))
 	}

@@ -105,10 +105,18 @@ func (a *app) drill(ctx context.Context, c *killswitch.Control, f orderFlags) er
 	return nil
 }
 
+// acked is what the routers have acknowledged: in shadow the kill changes no epoch, and the rearm's is the one.
+func (d drillAnswer) acked() string {
+	if d.KillEpoch != d.Epoch && d.Before == d.Stage {
+		return "rearm"
+	}
+	return "kill"
+}
+
 func (d drillAnswer) text(w io.Writer) error {
 	errs := []error{
-		writef(w, "%s: drilled in %s: the kill stood after %.1f ms, %d of %d routers acknowledged after %.0f ms%s, rearmed after %.0f ms\n",
-			d.Pod, d.Before, d.KillMS, d.Acks, d.Routers, d.AckedMS, laggardsText(d.Laggards), d.RearmMS),
+		writef(w, "%s: drilled in %s: the kill stood %.1f ms after the command; %d of %d routers acknowledged %.0f ms after the %s%s; rearmed %.0f ms after the command\n",
+			d.Pod, d.Before, d.KillMS, d.Acks, d.Routers, d.AckedMS, d.acked(), laggardsText(d.Laggards), d.RearmMS),
 	}
 	for _, n := range d.Notes {
 		errs = append(errs, writef(w, "  note: %s\n", n))

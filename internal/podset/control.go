@@ -2,6 +2,7 @@ package podset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -49,9 +50,36 @@ func (p *Pod) Control(opt ControlOptions) (*killswitch.Control, error) {
 		Evidence: func(ctx context.Context) (killswitch.Evidence, error) {
 			return p.evidence(ctx, cfg.Gates.EvidenceWindow)
 		},
+		Bucket: p.hasBucket,
 		Reseed: p.reseed,
 		Logger: p.log,
 	})
+}
+
+// hasBucket tells whether a bucket is the pod's, and was ever stocked: one store that knows it is enough.
+func (p *Pod) hasBucket(ctx context.Context, b reservation.Bucket) error {
+	if of, ok := p.cfg.Load().PodOf(b.Shop); !ok || of.ID != p.Config.ID {
+		return &reservation.InvalidError{Field: "bucket", Reason: fmt.Sprintf("%s is of shop %d, which is not one of pod %s", b, b.Shop, p.Config.ID)}
+	}
+	answers := make(chan error, 2)
+	go func() {
+		_, err := p.Redis.Availability(ctx, b)
+		answers <- err
+	}()
+	go func() {
+		_, err := p.MySQL.Availability(ctx, b)
+		answers <- err
+	}()
+	first := <-answers
+	if first == nil {
+		return nil
+	}
+	second := <-answers
+	var unknown *reservation.UnknownBucketError
+	if second == nil || !errors.As(first, &unknown) {
+		return second
+	}
+	return first
 }
 
 // reseed rebuilds Redis from MySQL from nothing.
