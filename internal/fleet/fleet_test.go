@@ -136,7 +136,7 @@ func (f *fleet) round(ctx context.Context, seed uint64, n int, buckets [][]reser
 // I1 to I9, I11: buyers notice nothing of flips, kills, rearms, stopped and killed routers, but that some calls have to be
 // repeated.
 func TestFleet(t *testing.T) {
-	set, rounds, items, qty := settings{routers: 3, pods: 2}, 4, 4, int64(30)
+	set, rounds, items, qty := settings{routers: 3, pods: 2}, 2, 4, int64(30)
 	if devtest.Soak() {
 		set.routers, rounds, qty = 4, 20, 15
 	}

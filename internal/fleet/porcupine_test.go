@@ -258,7 +258,7 @@ func (f *fleet) haggle(ctx context.Context, seed uint64, b reservation.Bucket, b
 
 // I1, I5: what buyers are told of one bucket across flips and kills is what one counter could have told them.
 func TestPorcupine(t *testing.T) {
-	histories := 3
+	histories := 2
 	if devtest.Soak() {
 		histories = 25
 	}

@@ -201,7 +201,7 @@ func (f *fleet) suspect(t *testing.T, pod string) bool {
 
 // Connections that come and go are no restart: under ordinary load Redis is never suspect, and nothing is restored.
 func TestNoFalseAlarm(t *testing.T) {
-	lasts := 20 * time.Second
+	lasts := 8 * time.Second
 	if devtest.Soak() {
 		lasts = 10 * time.Minute
 	}
