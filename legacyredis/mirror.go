@@ -18,7 +18,7 @@ import (
 // Where MySQL decides in st's stage the operation is the truth's, else Redis's own record is: then a held one there
 // stands against a rejection, and the other way round, unless op.Adopt says that somebody was promised it.
 func (s *Store) Mirror(ctx context.Context, st reservation.Stamp, op reservation.MirrorOp) (reservation.Judgement, error) {
-	if storesSomething(op.Decision) && op.Record.State == reservation.Claimed && len(op.Changes) == 0 {
+	if op.Decision.Stores() && op.Record.State == reservation.Claimed && len(op.Changes) == 0 {
 		return reservation.Judgement{}, &reservation.InvalidError{
 			Field: "changes", Reason: "are missing: a claimed record brings those of its ledger entries",
 		}
@@ -41,22 +41,11 @@ func (s *Store) mirror(ctx context.Context, c call, op reservation.MirrorOp) (re
 	return s.decodeJudgement(r, op)
 }
 
-// storesSomething: the other decisions changed nothing at the truth either.
-func storesSomething(d reservation.Decision) bool {
-	switch d {
-	case reservation.Granted, reservation.RejectedShort, reservation.ClaimedOK, reservation.RefundRequired,
-		reservation.ReleasedOK, reservation.ExpiredOK:
-		return true
-	default:
-		return false
-	}
-}
-
 // unknownState is how the script spells the state of a record that is not there.
 const unknownState = "unknown"
 
 func (s *Store) mirrorCall(st reservation.Stamp, op reservation.MirrorOp) (call, error) {
-	stores := storesSomething(op.Decision)
+	stores := op.Decision.Stores()
 	rec := op.Record
 	if stores {
 		if err := checkMirrored(op); err != nil {

@@ -25,7 +25,7 @@ func (s *Store) Mirror(ctx context.Context, st reservation.Stamp, op reservation
 	m.path = "mirror_" + op.Op.String()
 	ctx, cancel := withBudget(ctx)
 	defer cancel()
-	if !storesSomething(op.Decision) {
+	if !op.Decision.Stores() {
 		return m.judgeOnly(ctx)
 	}
 	if err := validateRecord(op.Record); err != nil {
@@ -39,17 +39,6 @@ func (s *Store) Mirror(ctx context.Context, st reservation.Stamp, op reservation
 	default:
 	}
 	return m.store(ctx)
-}
-
-// storesSomething: the other decisions changed nothing at the truth either.
-func storesSomething(d reservation.Decision) bool {
-	switch d {
-	case reservation.Granted, reservation.RejectedShort, reservation.ClaimedOK, reservation.RefundRequired,
-		reservation.ReleasedOK, reservation.ExpiredOK:
-		return true
-	default:
-		return false
-	}
 }
 
 // mirroring is one mirror operation through its attempts.

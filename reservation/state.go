@@ -173,3 +173,14 @@ func (d Decision) String() string {
 	}
 	return names[d]
 }
+
+// Stores tells whether a decision about a reservation leaves something of it in the store that made it: the others
+// changed nothing there.
+func (d Decision) Stores() bool {
+	switch d {
+	case Granted, RejectedShort, ClaimedOK, RefundRequired, ReleasedOK, ExpiredOK:
+		return true
+	default:
+		return false
+	}
+}

@@ -308,7 +308,7 @@ func (c *CatchUp) repaired(v view, s step, j reservation.Judgement, r *Round) {
 	r.Repairs = append(r.Repairs, rep)
 	c.metrics.repairs.WithLabelValues(s.to.String(), s.was).Inc()
 	level := slog.LevelInfo
-	if s.was == wasAdopted && f.lost && !f.marked {
+	if s.was == WasAdopted && f.lost && !f.marked {
 		level = slog.LevelError // Redis had lost it, and no restore brought it back
 	}
 	c.opt.Logger.Log(context.Background(), level, "catch-up repaired a store", "pod", c.opt.Pod, "store", s.to.String(),

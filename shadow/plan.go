@@ -153,7 +153,7 @@ func rewrite(to reservation.Truth, v view) step {
 	if to == reservation.Redis {
 		from = v.mysql
 	}
-	s := step{to: to, op: reservation.OpTo(*from), was: wasState}
+	s := step{to: to, op: reservation.OpTo(*from), was: WasState}
 	expect := from.State
 	s.op.Expect = &expect
 	return s
@@ -170,28 +170,28 @@ func write(to reservation.Truth, from *reservation.Record, f facts, now time.Tim
 	s.op.Expect = &expect
 	switch {
 	case to == reservation.Redis && f.adopts():
-		s.op.Adopt, s.was = true, wasAdopted
+		s.op.Adopt, s.was = true, WasAdopted
 	case from.State.Live() && !from.ExpiresAt.After(now):
 		return step{skipped: true}
 	case from.State.Live():
-		s.was = wasLost
+		s.was = WasLost
 	case expect == 0:
-		s.was = wasMissing
+		s.was = WasMissing
 	case expect.Live():
-		s.was = wasLeaked
+		s.was = WasLeaked
 	default:
-		s.was = wasState
+		s.was = WasState
 	}
 	return s
 }
 
 // What was wrong in the store that was written.
 const (
-	wasLost    = "lost"    // a live hold that it lacked
-	wasLeaked  = "leaked"  // a hold that it still had
-	wasMissing = "missing" // an ended one that it lacked
-	wasState   = "state"   // another state
-	wasAdopted = "adopted" // a promised hold that Redis lacked, stored by force
+	WasLost    = "lost"    // a live hold that it lacked
+	WasLeaked  = "leaked"  // a hold that it still had
+	WasMissing = "missing" // an ended one that it lacked
+	WasState   = "state"   // another state
+	WasAdopted = "adopted" // a promised hold that Redis lacked, stored by force
 )
 
 // leave says why a difference is left, and ends a hold of the mirror that the truth does not know once it is past its
@@ -220,7 +220,7 @@ func (c *CatchUp) unconfirmed(in reservation.Truth, rec *reservation.Record, now
 	ended := *rec
 	ended.State, ended.ExpiredAt = reservation.Expired, now.UTC().Truncate(time.Microsecond)
 	expect := rec.State
-	s := step{to: in, op: reservation.OpTo(ended), was: wasLeaked}
+	s := step{to: in, op: reservation.OpTo(ended), was: WasLeaked}
 	s.op.Expect = &expect
 	return s
 }

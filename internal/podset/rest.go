@@ -21,19 +21,31 @@ func (p *Pod) catchUp(settle time.Duration, atRest bool) (*shadow.CatchUp, error
 // CatchUp runs one full round of catch-up, both ways, and tells the comparison what it found: a repair without a gap
 // of this process is a difference. Records younger than settle are left alone.
 func (p *Pod) CatchUp(ctx context.Context, settle time.Duration) (shadow.Round, error) {
+	round, st, err := p.round(ctx, settle)
+	if err == nil {
+		p.found(round, st)
+	}
+	return round, err
+}
+
+// Backlog is CatchUp at the start of a process: what a store lacks then is what earlier ones left behind.
+func (p *Pod) Backlog(ctx context.Context, settle time.Duration) (shadow.Round, error) {
+	round, _, err := p.round(ctx, settle)
+	return round, err
+}
+
+// round runs one full round, and gives the stamp under which it ran.
+func (p *Pod) round(ctx context.Context, settle time.Duration) (shadow.Round, reservation.Stamp, error) {
 	c, err := p.catchUp(settle, settle == 0)
 	if err != nil {
-		return shadow.Round{}, err
+		return shadow.Round{}, reservation.Stamp{}, err
 	}
 	fence, err := p.Redis.ReadFence(ctx)
 	if err != nil {
-		return shadow.Round{}, err
+		return shadow.Round{}, reservation.Stamp{}, err
 	}
 	round, err := c.Run(ctx, fence)
-	if err == nil {
-		p.found(round, fence.Stamp)
-	}
-	return round, err
+	return round, fence.Stamp, err
 }
 
 // found tells the comparison what a round of catch-up repaired.
@@ -42,7 +54,7 @@ func (p *Pod) found(round shadow.Round, st reservation.Stamp) {
 	for _, r := range round.Repairs {
 		e.Found(diff.Find{
 			Shop: r.Shop, ID: r.ID, Verdict: verdictOf(r.Was), Truth: r.Truth, Mirror: r.Mirror, Epoch: r.Epoch,
-			Marked: r.Was == "adopted", Stamp: st,
+			Marked: r.Was == shadow.WasAdopted, Stamp: st,
 		})
 	}
 	e.Converged(round.Began, round.Ended, round.LeftAlone...)
@@ -50,26 +62,13 @@ func (p *Pod) found(round shadow.Round, st reservation.Stamp) {
 
 func verdictOf(was string) diff.Verdict {
 	switch was {
-	case "leaked":
+	case shadow.WasLeaked:
 		return diff.Leaked
-	case "state":
+	case shadow.WasState:
 		return diff.State
 	default:
 		return diff.Lost
 	}
-}
-
-// Backlog is CatchUp at the start of a process: what a store lacks then is what earlier ones left behind.
-func (p *Pod) Backlog(ctx context.Context, settle time.Duration) (shadow.Round, error) {
-	c, err := p.catchUp(settle, settle == 0)
-	if err != nil {
-		return shadow.Round{}, err
-	}
-	fence, err := p.Redis.ReadFence(ctx)
-	if err != nil {
-		return shadow.Round{}, err
-	}
-	return c.Run(ctx, fence)
 }
 
 // catchUpKey is the lease of the pod's catch-up: one router at a time runs the full rounds. Two at once do no harm.
