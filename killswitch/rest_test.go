@@ -325,3 +325,18 @@ func TestDrillInShadowWritesDownWhoAcknowledged(t *testing.T) {
 		t.Errorf("%+v", recs)
 	}
 }
+
+// A brake that reached only the store that does not decide stops nothing, and status does not claim that it does.
+func TestStatusOfABrakeInTheOtherStore(t *testing.T) {
+	t.Parallel()
+	for stage, binds := range map[reservation.Stage]bool{reservation.Shadow: false, reservation.Cutover: true} {
+		r := newRig(t, stage)
+		if _, err := r.mysql.Freeze(t.Context(), reservation.Bucket{}, true, reservation.AuditRecord{By: "x", Reason: "why"}); err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(r.Status(t.Context(), false).HeldBecause, "\n")
+		if strings.Contains(text, "no new reservations until") != binds || strings.Contains(text, "GO ON") == binds {
+			t.Errorf("%s: frozen in MySQL only: %q", stage, text)
+		}
+	}
+}

@@ -125,7 +125,7 @@ func (s *Status) held(v view, maxStage reservation.Stage) {
 	s.heldByStores(v)
 	s.heldByLatch(v)
 	if s.Frozen != nil && *s.Frozen {
-		s.because("frozen (%s): no new reservations until twinhold unfreeze %s", brakes(v), s.Pod)
+		s.heldByBrake(v)
 	}
 	for _, b := range s.FrozenBuckets {
 		s.because("bucket %s is frozen: no new reservations of it until twinhold unfreeze %s --bucket %s", b, s.Pod, b)
@@ -203,6 +203,17 @@ func silence(store reservation.Truth, err error) string {
 		return fmt.Sprintf("%s answers with an error: %v", name, err)
 	}
 	return fmt.Sprintf("%s does not answer: %v", name, err)
+}
+
+// heldByBrake says what the pod's brake does. Set in the store that does not decide alone, it stops nothing.
+func (s *Status) heldByBrake(v view) {
+	stage, err := reservation.ParseStage(s.Stage)
+	elsewhere := err == nil && (stage.Truth() == reservation.MySQL && !v.mysql.Frozen || stage.Truth() == reservation.Redis && !v.redis.Frozen)
+	if elsewhere && v.redisErr == nil && v.mysqlErr == nil {
+		s.because("frozen (%s), and %s decides: new reservations GO ON: run twinhold freeze %s again", brakes(v), stage.Truth(), s.Pod)
+		return
+	}
+	s.because("frozen (%s): no new reservations until twinhold unfreeze %s", brakes(v), s.Pod)
 }
 
 func brakes(v view) string {
