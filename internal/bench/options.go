@@ -1,0 +1,165 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Options say what is measured, where and for how long. Bench and Servers are required; a zero value elsewhere takes
+// the default.
+type Options struct {
+	// Bench is one of Benches.
+	Bench   string
+	Servers Servers
+	// Schemes are measured; default: all of the bench. Base is what ratios are to; it is always measured.
+	Schemes []string
+	Base    string
+
+	// Callers call at once, over all processes. Default 64; 32 for neighbours, half of them claimers.
+	Callers int
+	// Measure is how long each scheme is measured in each round, after a warm-up. Default 5s.
+	Measure time.Duration
+	// Rounds is how often the schemes alternate. Default 3.
+	Rounds int
+	// Processes carry the callers, each with connections of its own. Default 1: this process.
+	Processes int
+	// RTT is added to each round trip between callers and both servers.
+	RTT time.Duration
+	// Hold is waited before each COMMIT.
+	Hold time.Duration
+	// Buckets spread the load, by Skew: 0 is evenly, else Zipf's exponent. Default 1 bucket.
+	Buckets int
+	Skew    float64
+	// Retries is the fraction of calls that repeat the caller's last one, with the same key.
+	Retries float64
+	// Rate, if not 0, makes it an open loop: calls are due at this rate in all, come what may.
+	Rate float64
+
+	// Worker makes a command that runs Work on its stdin and stdout. It is needed for more than one process.
+	Worker   func(ctx context.Context) (*exec.Cmd, error)
+	Progress func(string)
+
+	tamper func(ctx context.Context, e *entrant) error // tests lose or double a unit, before the books are checked
+}
+
+// Bounds of what can be asked for.
+const (
+	maxCallers   = 4096
+	maxProcesses = 64
+	maxBuckets   = 100_000
+	maxRounds    = 100
+	maxSkew      = 10
+	maxRate      = 1e6
+	maxMeasure   = time.Hour
+	maxDelay     = time.Second
+
+	defaultCallers    = 64
+	defaultNeighbours = 32
+	defaultMeasure    = 5 * time.Second
+	defaultRounds     = 3
+)
+
+func (o Options) withDefaults() Options {
+	if o.Callers == 0 {
+		o.Callers = defaultCallers
+		if o.Bench == Neighbours {
+			o.Callers = defaultNeighbours
+		}
+	}
+	if o.Measure == 0 {
+		o.Measure = defaultMeasure
+	}
+	if o.Rounds == 0 {
+		o.Rounds = defaultRounds
+	}
+	if o.Processes == 0 {
+		o.Processes = 1
+	}
+	if o.Buckets == 0 {
+		o.Buckets = 1
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	b, ok := benchOf(o.Bench)
+	if !ok {
+		return o
+	}
+	if o.Base == "" {
+		o.Base = b.schemes[0].name
+	}
+	if len(o.Schemes) == 0 {
+		o.Schemes = b.names()
+	}
+	if !slices.Contains(o.Schemes, o.Base) {
+		o.Schemes = append([]string{o.Base}, o.Schemes...)
+	}
+	return o
+}
+
+// Validate tells every mistake that does not need a server.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	b, ok := benchOf(o.Bench)
+	if !ok {
+		return fmt.Errorf("there is no bench %q: use %s", o.Bench, strings.Join(Benches(), ", "))
+	}
+	for _, name := range append(slices.Clone(o.Schemes), o.Base) {
+		if !slices.Contains(b.names(), name) {
+			bad("bench %s has no scheme %q: it has %s", o.Bench, name, strings.Join(b.names(), ", "))
+		}
+	}
+	if o.Callers < 1 || o.Callers > maxCallers {
+		bad("callers %d is out of range: use 1 to %d", o.Callers, maxCallers)
+	}
+	if o.Processes < 1 || o.Processes > maxProcesses {
+		bad("processes %d is out of range: use 1 to %d", o.Processes, maxProcesses)
+	}
+	least := o.Processes
+	if o.Bench == Neighbours {
+		least = 2 * o.Processes
+	}
+	if o.Callers < least {
+		bad("%d callers are too few for %d processes: use %d or more", o.Callers, o.Processes, least)
+	}
+	if o.Measure < 100*time.Millisecond || o.Measure > maxMeasure {
+		bad("%v for each scheme is out of range: use 0.1 to %.0f seconds", o.Measure, maxMeasure.Seconds())
+	}
+	if o.Rounds < 1 || o.Rounds > maxRounds {
+		bad("runs %d is out of range: use 1 to %d", o.Rounds, maxRounds)
+	}
+	if o.Buckets < 1 || o.Buckets > maxBuckets {
+		bad("buckets %d is out of range: use 1 to %d", o.Buckets, maxBuckets)
+	}
+	for name, d := range map[string]time.Duration{"rtt": o.RTT, "hold": o.Hold} {
+		if d < 0 || d > maxDelay {
+			bad("%s %v is out of range: use 0 to %v, as in 500us", name, d, maxDelay)
+		}
+	}
+	if !(o.Skew >= 0 && o.Skew <= maxSkew) {
+		bad("skew %v is out of range: use 0 (evenly) to %d", o.Skew, maxSkew)
+	}
+	if !(o.Retries >= 0 && o.Retries <= 0.9) {
+		bad("retries %v is out of range: use a fraction from 0 to 0.9", o.Retries)
+	}
+	if math.IsNaN(o.Rate) || o.Rate < 0 || o.Rate > maxRate {
+		bad("rate %v is out of range: use 1 to %.0f calls a second, or 0 for a closed loop", o.Rate, float64(maxRate))
+	}
+	if o.Rate > 0 && o.Bench == Neighbours {
+		bad("neighbours finds its rate by itself: leave the rate out")
+	}
+	return errors.Join(errs...)
+}
+
+// warmup is how long a scheme runs before it is measured: connections, caches, a filled pool.
+func (o Options) warmup() time.Duration {
+	return min(max(o.Measure/4, 300*time.Millisecond), 2*time.Second)
+}

@@ -1,0 +1,212 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Row is one scheme's figures: medians over the rounds.
+type Row struct {
+	Scheme  string  `json:"scheme"`
+	Callers int     `json:"callers"`
+	OpsS    float64 `json:"ops_s"`
+	// Ratio is the median of the rounds' ratios to the base: of the rates; in neighbours, of p99.
+	Ratio float64 `json:"ratio"`
+	P50   float64 `json:"p50_ms"`
+	P99   float64 `json:"p99_ms"`
+
+	// P50Ratio and P99Ratio are the latencies' to the base's in the same round. Ratios are Ratio's, by round.
+	P50Ratio float64   `json:"p50_ratio"`
+	P99Ratio float64   `json:"p99_ratio"`
+	Ratios   []float64 `json:"ratios"`
+	// ServerUS and ClientUS are microseconds of CPU per call: the server's process (nil where it cannot be seen), and
+	// that of the callers, their delay line included.
+	ServerUS *float64 `json:"server_us_op"`
+	ClientUS float64  `json:"client_us_op"`
+	// SentAgain counts calls that were repeated because the store was busy or the outcome unknown.
+	SentAgain int64 `json:"sent_again"`
+	// Exact: after each round, what callers were told was what the store had.
+	Exact bool   `json:"exact"`
+	What  string `json:"what"`
+}
+
+// Result is a whole run.
+type Result struct {
+	Bench string `json:"bench"`
+	Base  string `json:"base"`
+	Rows  []Row  `json:"rows"`
+
+	RatioOf   string  `json:"ratio_of"` // ops_s or p99_ms
+	Seconds   float64 `json:"seconds"`
+	Runs      int     `json:"runs"`
+	Processes int     `json:"processes"`
+	Buckets   int     `json:"buckets"`
+	Skew      float64 `json:"skew"`
+	Retries   float64 `json:"retries"`
+	Rate      float64 `json:"rate"` // 0: a closed loop
+	RTTMS     float64 `json:"rtt_ms"`
+	HoldMS    float64 `json:"hold_ms"`
+	Servers   string  `json:"servers"`
+}
+
+// sample is one scheme in one round.
+type sample struct {
+	opsS, p50, p99 float64
+	server, client float64 // microseconds a call; server -1: not known
+	again          int64
+}
+
+func sampleOf(m measured) sample {
+	l := m.loads[0]
+	ops := int64(0)
+	for _, l := range m.loads {
+		ops += l.Ops
+	}
+	s := sample{opsS: l.opsS, p50: quantileMS(l.hist, 50), p99: quantileMS(l.hist, 99), server: -1}
+	for _, l := range m.loads {
+		s.again += l.Again
+	}
+	if ops > 0 {
+		s.client = perCall(m.client, ops)
+		if m.server >= 0 {
+			s.server = perCall(m.server, ops)
+		}
+	}
+	return s
+}
+
+func perCall(d time.Duration, n int64) float64 { return float64(d) / float64(time.Microsecond) / float64(n) }
+
+// rowOf takes medians over the rounds; base has the samples of the same rounds.
+func rowOf(own, base []sample, ratioOfP99 bool) Row {
+	pick := func(f func(sample) float64) float64 {
+		vs := make([]float64, len(own))
+		for n, s := range own {
+			vs[n] = f(s)
+		}
+		return median(vs)
+	}
+	ratios := func(f func(sample) float64) []float64 {
+		vs := make([]float64, 0, len(own))
+		for n := range min(len(own), len(base)) {
+			vs = append(vs, ratio(f(own[n]), f(base[n])))
+		}
+		return vs
+	}
+	opsS, p50, p99 := func(s sample) float64 { return s.opsS }, func(s sample) float64 { return s.p50 }, func(s sample) float64 { return s.p99 }
+	r := Row{OpsS: pick(opsS), P50: pick(p50), P99: pick(p99), Ratios: ratios(opsS), ClientUS: pick(func(s sample) float64 { return s.client })}
+	r.P50Ratio, r.P99Ratio = median(ratios(p50)), median(ratios(p99))
+	if ratioOfP99 {
+		r.Ratios = ratios(p99)
+	}
+	r.Ratio = median(r.Ratios)
+	if us := pick(func(s sample) float64 { return s.server }); us >= 0 {
+		r.ServerUS = &us
+	}
+	for _, s := range own {
+		r.SentAgain += s.again
+	}
+	return r
+}
+
+// ratio is 0 where there is nothing to compare with.
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}
+
+// median of an even number is the mean of the two in the middle.
+func median(vs []float64) float64 {
+	if len(vs) == 0 {
+		return 0
+	}
+	s := slices.Clone(vs)
+	slices.Sort(s)
+	mid := len(s) / 2
+	if len(s)%2 == 1 {
+		return s[mid]
+	}
+	return (s[mid-1] + s[mid]) / 2
+}
+
+// WriteText writes one table, ratios first.
+func (r Result) WriteText(w io.Writer) error {
+	var b strings.Builder
+	callers := 0
+	if len(r.Rows) > 0 {
+		callers = r.Rows[0].Callers
+	}
+	fmt.Fprintf(&b, "bench %s: %d callers, %s, %s, %s of %gs; median of the rounds\n",
+		r.Bench, callers, count(r.Processes, "process", "processes"), count(r.Buckets, "bucket", "buckets"), count(r.Runs, "round", "rounds"), r.Seconds)
+	for _, extra := range []struct {
+		on   bool
+		text string
+	}{
+		{r.RTTMS > 0, fmt.Sprintf("%g ms added to each round trip", r.RTTMS)},
+		{r.HoldMS > 0, fmt.Sprintf("%g ms held before each COMMIT", r.HoldMS)},
+		{r.Rate > 0, fmt.Sprintf("open loop at %g calls a second; latency from when a call was due", r.Rate)},
+		{r.Skew > 0, fmt.Sprintf("buckets by Zipf, exponent %g", r.Skew)},
+		{r.Retries > 0, fmt.Sprintf("%g of the calls repeat the one before, with its key", r.Retries)},
+		{r.Servers != "", r.Servers},
+	} {
+		if extra.on {
+			fmt.Fprintln(&b, extra.text)
+		}
+	}
+	head := "ratio"
+	if r.RatioOf == "p99_ms" {
+		head = "p99 ratio"
+	}
+	fmt.Fprintln(&b)
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(t, "%s\tscheme\tops/s\tp50 ms\tp99 ms\tserver us/op\tclient us/op\texact\t\n", head)
+	for _, row := range r.Rows {
+		fmt.Fprintf(t, "%.2f\t%s\t%.0f\t%.2f\t%.2f\t%s\t%.0f\t%s\t\n",
+			row.Ratio, row.Scheme, row.OpsS, row.P50, row.P99, orDash(row.ServerUS), row.ClientUS, yes(row.Exact))
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("write the table: %w", err)
+	}
+	fmt.Fprintln(&b)
+	for _, row := range r.Rows {
+		fmt.Fprintf(&b, "%s: %s%s\n", row.Scheme, row.What, base(row.Scheme == r.Base))
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func orDash(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f", *v)
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "NO"
+}
+
+func base(is bool) string {
+	if is {
+		return " (the base: 1.00)"
+	}
+	return ""
+}
