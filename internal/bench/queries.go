@@ -56,17 +56,11 @@ FROM headers`
 
 // The single row at its best, and the optimistic one.
 const (
-	qBestPacket = qStart + "; " +
-		"/* conn_tag:bench_row */ INSERT INTO" + rowColumns + "VALUES (?, 1, ?, ?, 1, 1, 'held', " + rowTimes + "); " +
-		qRowTake + "; " +
-		"/* conn_tag:bench_row */ UPDATE headers SET state = 'rejected' WHERE id = ? AND ROW_COUNT() = 0; " +
-		qCommit
-	qBestPacketHold = qStart + "; " +
-		"/* conn_tag:bench_row */ INSERT INTO" + rowColumns + "VALUES (?, 1, ?, ?, 1, 1, 'held', " + rowTimes + "); " +
-		qRowTake + "; " +
-		"/* conn_tag:bench_row */ UPDATE headers SET state = 'rejected' WHERE id = ? AND ROW_COUNT() = 0; " +
-		"/* conn_tag:bench_row */ DO SLEEP(?); " +
-		qCommit
+	qBestInsert = "/* conn_tag:bench_row */ INSERT INTO" + rowColumns + "VALUES (?, 1, ?, ?, 1, 1, 'held', " + rowTimes + ")"
+	qBestReject = "/* conn_tag:bench_row */ UPDATE headers SET state = 'rejected' WHERE id = ? AND ROW_COUNT() = 0"
+	qSleep      = "/* conn_tag:bench_row */ DO SLEEP(?)"
+	qBest       = qStart + "; " + qBestInsert + "; " + qRowTake + "; " + qBestReject + "; " + qCommit
+	qBestHold   = qStart + "; " + qBestInsert + "; " + qRowTake + "; " + qBestReject + "; " + qSleep + "; " + qCommit
 
 	qOptimisticTake = "/* conn_tag:bench_row */ UPDATE inventory SET available = available - 1, version = version + 1 " +
 		rowBucket + " AND version = ? AND available >= 1"
