@@ -66,6 +66,7 @@ func newRootCmd(a *app) *cobra.Command {
 		newStatusCmd(a), newFlipCmd(a), newKillCmd(a), newRearmCmd(a), newDrillCmd(a),
 		newFreezeCmd(a), newUnfreezeCmd(a), newAuditCmd(a), newReseedCmd(a),
 		newBenchCmd(a), newLabCmd(a),
+		newReconcileCmd(a),
 	)
 	return root
 }

@@ -63,7 +63,7 @@ func (a *app) serve(ctx context.Context) (err error) {
 		a.closeSet(ctx, set, log)
 		return &exitError{code: exitFailed, err: err, hint: serveHint(err)}
 	}
-	set.Router.Start()
+	set.Start()
 	log.Info("serving", "data", srv.DataAddr(), "admin", srv.AdminAddr(), "pods", len(set.Pods))
 	reloads, stop := context.WithCancel(ctx)
 	reloaded := a.reloading(reloads, hup, cfg, srv, set, log)

@@ -58,6 +58,9 @@ pods:
 	if err := p.openStores(t.Context(), cfg, opt); err != nil {
 		t.Fatal(err)
 	}
+	if err := p.openReconcile(opt); err != nil {
+		t.Fatal(err)
+	}
 	p.Router, err = router.NewPod(p.routerOptions(cfg, reservation.Fence{Stamp: reservation.Stamp{Epoch: 1, Stage: reservation.Shadow}}, reservation.Fence{}, opt))
 	if err != nil {
 		t.Fatal(err)

@@ -35,6 +35,8 @@ type Options struct {
 	Only string
 	// Router is this router's name in heartbeats; empty: the configuration's, or the host's and the process's.
 	Router string
+	// ReconcileEvery is the pause between two rounds of reconcile; 0: five minutes.
+	ReconcileEvery time.Duration
 	// Wrap, if not nil, stands between the router and a pod's mirror. Tests plant faults there.
 	Wrap func(reservation.Mirror) reservation.Mirror
 }
@@ -44,7 +46,8 @@ type Set struct {
 	Router *router.Router
 	Pods   []*Pod
 
-	opt Options
+	opt     Options
+	started bool
 }
 
 // Pod is one pod with its parts.
@@ -66,6 +69,7 @@ type Pod struct {
 	client       *legacyredis.Client
 	rounds       sync.Mutex      // one round of catch-up at a time in this process
 	steady       *shadow.CatchUp // of the rounds that a router runs all the time
+	reconcile    background
 }
 
 // nearbyLimit bounds the reservations that are read to account for what other routers did around one difference.
@@ -153,6 +157,9 @@ func openPod(ctx context.Context, cfg *config.Config, pc config.Pod, opt Options
 		p.note("the configuration declares %s, but the pod is in %s: what the fences say is true, the file only says where a new pod starts", declared, fence.Stage)
 	}
 	if err := p.openCatchUp(cfg, opt); err != nil {
+		return nil, errors.Join(err, p.Close(ctx))
+	}
+	if err := p.openReconcile(opt); err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
 	p.Router, err = router.NewPod(p.routerOptions(cfg, fence, inMySQL, opt))
@@ -272,7 +279,7 @@ func (s *Set) Close(ctx context.Context) error {
 
 // Close stops the pod's router and closes its stores.
 func (p *Pod) Close(ctx context.Context) error {
-	var errs []error
+	errs := []error{p.stopReconcile()}
 	if p.Router != nil {
 		errs = append(errs, p.Router.Close(ctx))
 	}

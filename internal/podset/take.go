@@ -38,6 +38,9 @@ func (s *Set) Take(ctx context.Context, next *config.Config, changes []config.Ch
 	}
 	for _, p := range opened {
 		p.Router.Start()
+		if s.started {
+			p.startReconcile(s.opt.reconcileEvery())
+		}
 	}
 	s.Pods = pods
 	return nil

@@ -1,0 +1,85 @@
+package reconcile
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+// holds looks for live reservations without lines, and for those that are held long past their expiry. What a replica
+// has not heard of yet is no fault: its lag is granted on top.
+func (r *Reconciler) holds(ctx context.Context, conn *sql.Conn, src *source, after cursor, limit int) (page, error) {
+	var p page
+	scan := func(rows *sql.Rows) error {
+		var (
+			raw     []byte
+			shop    int64
+			expires time.Time
+			overdue int64
+			lines   bool
+		)
+		if err := rows.Scan(&raw, &shop, &expires, &overdue, &lines); err != nil {
+			return err //nolint:wrapcheck // each says where
+		}
+		id, late := idOf(raw), time.Duration(overdue)*time.Microsecond
+		p.rows++
+		p.last = cursor{at: expires, id: id}
+		before := cursor{at: expires, id: beforeID(id)}
+		if !lines {
+			p.add(Finding{
+				Check: HoldEmpty, Reservation: id,
+				Found: fmt.Sprintf("reservation of shop %d is held, but has no lines: its units are promised and not taken", shop),
+				Fix: fmt.Sprintf("see what it should hold: twinhold get --shop %[1]d %[2]s --both; then give it up (twinhold release --shop %[1]d %[2]s), "+
+					"or put its lines back and lower unpooled by them in one transaction", shop, id),
+			}, before)
+		}
+		if late > r.opts.HoldGrace+src.lag {
+			p.add(Finding{
+				Check: HoldOverdue, Reservation: id,
+				Found: fmt.Sprintf("reservation of shop %d is still held %s after its expiry: its units cannot be sold", shop, late.Round(time.Second)),
+				Fix: fmt.Sprintf("does a router run (twinhold status %s), and does its sweep log errors? Its cart may be unreadable: "+
+					"twinhold get --shop %d %s --both; a claim under way in Redis holds it too", r.opts.Pod, shop, id),
+			}, before)
+		}
+		return nil
+	}
+	err := each(ctx, conn, scan, qHolds, after.at, after.at, after.id[:], limit)
+	return p, err
+}
+
+// marks looks for outcomes that wait for Redis long, and for notes on reservations that are not there.
+func (r *Reconciler) marks(ctx context.Context, conn *sql.Conn, src *source, after cursor, limit int) (page, error) {
+	var p page
+	scan := func(rows *sql.Rows) error {
+		var (
+			raw   []byte
+			age   int64
+			there bool
+		)
+		if err := rows.Scan(&raw, &age, &there); err != nil {
+			return err //nolint:wrapcheck // each says where
+		}
+		id, old := idOf(raw), time.Duration(age)*time.Microsecond
+		p.rows++
+		p.last = cursor{id: id}
+		before := cursor{id: beforeID(id)}
+		switch {
+		case !there:
+			p.add(Finding{
+				Check: MarkOrphan, Reservation: id,
+				Found: "a mark is there, but not its reservation: it holds up every flip, and nothing takes it away",
+				Fix:   "DELETE FROM reservation_marks WHERE reservation_id = " + hexOf(id),
+			}, before)
+		case old > r.opts.MarkAge+src.lag:
+			p.add(Finding{
+				Check: MarkOld, Reservation: id,
+				Found: fmt.Sprintf("an outcome that was answered without Redis has waited for it for %s", old.Round(time.Second)),
+				Fix:   fmt.Sprintf("does a router reach Redis (twinhold status %s)? It drains the marks, and logs why not", r.opts.Pod),
+			}, before)
+		}
+		return nil
+	}
+	err := each(ctx, conn, scan, qMarks, after.id[:], limit)
+	return p, err
+}
