@@ -21,13 +21,13 @@ import "time"
 //	  look_up: 50ms            # for looking a new key up in MySQL while marks are outstanding after a kill
 //	  redis:
 //	    connections: 64        # per pod and router
-//	    deadline: 500ms        # for one script, where the caller's own deadline is not nearer
+//	    deadline: 1s           # for one attempt, where the caller's own deadline is not nearer
 //	  mysql:
 //	    connections: 64        # per pod and router
 //	    deadline: 5s           # for one operation, its retries included
 //	    transaction_limit: 1s  # for one write transaction; a raise of the fence waits for the oldest
 //	    lock_wait: 2s          # innodb_lock_wait_timeout of our connections: whole seconds, 1s to 3s
-//	    attempts: 8            # tries of a transaction that a deadlock, a lock wait or a lost connection ended
+//	    attempts: 40           # tries of a transaction that a deadlock, a lock wait or a lost connection ended
 //	  sweep:
 //	    interval: 1s           # between two sweeps that found little
 //	    batch: 500             # reservations in one sweep
@@ -89,10 +89,10 @@ func defaultTuning() Tuning {
 		},
 		Settle:  2 * time.Second,
 		CatchUp: 30 * time.Second, CutBudget: 250 * time.Millisecond, HandoverBudget: time.Second, LookUp: 50 * time.Millisecond,
-		Redis: RedisTuning{Connections: 64, Deadline: 500 * time.Millisecond},
+		Redis: RedisTuning{Connections: 64, Deadline: time.Second},
 		MySQL: MySQLTuning{
 			Connections: 64, Deadline: 5 * time.Second,
-			TransactionLimit: time.Second, LockWait: 2 * time.Second, Attempts: 8,
+			TransactionLimit: time.Second, LockWait: 2 * time.Second, Attempts: 40,
 		},
 		Sweep:     SweepTuning{Interval: time.Second, Batch: 500, Grace: 30 * time.Second},
 		PinLease:  10 * time.Second,

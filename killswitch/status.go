@@ -205,10 +205,11 @@ func silence(store reservation.Truth, err error) string {
 	return fmt.Sprintf("%s does not answer: %v", name, err)
 }
 
-// heldByBrake says what the pod's brake does. Set in the store that does not decide alone, it stops nothing.
+// heldByBrake says what the pod's brake does. Where only one store has a part, the other's brake alone stops nothing;
+// else it stops every router that can read it.
 func (s *Status) heldByBrake(v view) {
 	stage, err := reservation.ParseStage(s.Stage)
-	elsewhere := err == nil && (stage.Truth() == reservation.MySQL && !v.mysql.Frozen || stage.Truth() == reservation.Redis && !v.redis.Frozen)
+	elsewhere := err == nil && !stage.DualWrite() && (stage.Truth() == reservation.MySQL && !v.mysql.Frozen || stage.Truth() == reservation.Redis && !v.redis.Frozen)
 	if elsewhere && v.redisErr == nil && v.mysqlErr == nil {
 		s.because("frozen (%s), and %s decides: new reservations GO ON: run twinhold freeze %s again", brakes(v), stage.Truth(), s.Pod)
 		return

@@ -27,10 +27,16 @@ type Client struct {
 	pod string
 }
 
+// ClientLimits are a client's, where its URL does not set them (pool_size, read_timeout, write_timeout).
+type ClientLimits struct {
+	Connections int           // default 10 for each processor
+	Deadline    time.Duration // for one attempt. Default 1s
+}
+
 // NewClient makes a client for a redis:// or rediss:// URL that suits the store of a pod: it never runs a command
 // again by itself, obeys the deadlines of contexts, and checks the server of every connection. Whoever made it
 // closes it.
-func NewClient(url, pod string) (*Client, error) {
+func NewClient(url, pod string, limits ...ClientLimits) (*Client, error) {
 	if err := validatePod(pod); err != nil {
 		return nil, err
 	}
@@ -45,6 +51,12 @@ func NewClient(url, pod string) (*Client, error) {
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.DialerRetries = 1
 	o.DialTimeout = orElse(o.DialTimeout, dialTimeout)
+	for _, l := range limits {
+		if o.PoolSize == 0 {
+			o.PoolSize = l.Connections
+		}
+		o.ReadTimeout, o.WriteTimeout = orElse(o.ReadTimeout, l.Deadline), orElse(o.WriteTimeout, l.Deadline)
+	}
 	o.ReadTimeout = orElse(o.ReadTimeout, replyTimeout)
 	o.WriteTimeout = orElse(o.WriteTimeout, replyTimeout)
 	o.PoolTimeout = orElse(o.PoolTimeout, poolTimeout)

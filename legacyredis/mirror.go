@@ -32,6 +32,10 @@ func (s *Store) Mirror(ctx context.Context, st reservation.Stamp, op reservation
 
 func (s *Store) mirror(ctx context.Context, c call, op reservation.MirrorOp) (reservation.Judgement, error) {
 	r, err := s.run(ctx, c)
+	return s.judged(c, op, r, err)
+}
+
+func (s *Store) judged(c call, op reservation.MirrorOp, r reply, err error) (reservation.Judgement, error) {
 	if err != nil {
 		return reservation.Judgement{}, err
 	}

@@ -20,7 +20,7 @@ func (s *Store) Reserve(ctx context.Context, st reservation.Stamp, id reservatio
 	}
 	c := call{script: s.scripts.reserve, op: reservation.OpReserve, stamp: st, args: []any{
 		id.String(), strconv.FormatInt(req.Shop, 10), req.Key, hex.EncodeToString(req.Hash[:]),
-		micros(req.TTL), micros(s.retention), packLines(req.Lines),
+		micros(req.TTL), micros(s.retention), packLines(req.Lines), flag(req.Frozen),
 	}}
 	s.fail(FailReserveBegun)
 	r, err := s.run(ctx, c)

@@ -103,6 +103,35 @@ func (v *restoring) Mirror(ctx context.Context, st reservation.Stamp, op reserva
 	return v.store.mirror(ctx, c, op)
 }
 
+// mirrorBatch is how many operations travel together: Redis answers them in one go.
+const mirrorBatch = 200
+
+// MirrorAll is Mirror for many.
+func (v *restoring) MirrorAll(ctx context.Context, st reservation.Stamp, ops []reservation.MirrorOp) (js []reservation.Judgement, errs []error) {
+	js, errs = make([]reservation.Judgement, len(ops)), make([]error, len(ops))
+	for from := 0; from < len(ops); from += mirrorBatch {
+		v.mirrorSome(ctx, st, ops[from:min(from+mirrorBatch, len(ops))], js[from:], errs[from:])
+	}
+	return js, errs
+}
+
+func (v *restoring) mirrorSome(ctx context.Context, st reservation.Stamp, ops []reservation.MirrorOp, js []reservation.Judgement, errs []error) {
+	calls, at := make([]call, 0, len(ops)), make([]int, 0, len(ops))
+	for i, op := range ops {
+		c, err := v.store.mirrorCall(st, op)
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		c.restore = v.token
+		calls, at = append(calls, c), append(at, i)
+	}
+	for n, o := range v.store.runAll(ctx, calls) {
+		i := at[n]
+		js[i], errs[i] = v.store.judged(calls[n], ops[i], o.reply, o.err)
+	}
+}
+
 // Walk pages through what this Redis still knows, past the fence.
 func (v *restoring) Walk(ctx context.Context, after reservation.ID, limit int) ([]reservation.Record, error) {
 	return v.store.walk(ctx, after, limit, lookOn)

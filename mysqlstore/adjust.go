@@ -29,7 +29,7 @@ func (s *Store) adjust(ctx context.Context, a *adjusting) (reservation.AdjustRes
 	if err := adj.Validate(); err != nil {
 		return reservation.AdjustResult{}, err
 	}
-	ctx, cancel := withBudget(ctx)
+	ctx, cancel := s.withBudget(ctx)
 	defer cancel()
 	waited := false
 	for n := 1; ; n++ {

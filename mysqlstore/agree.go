@@ -11,6 +11,10 @@ import (
 // would be, under its own id, key and expiry, and the decision is stored with the caller's epoch. Nothing is forced,
 // no brake is asked (Redis has), and no due hold is ended here, since in handover Redis's expiry wins.
 //
+// Too few units are a rejection only once the pod is whole in this epoch (see Whole): before, Redis may have given back
+// what MySQL still holds, since what was on its way from an older epoch is refused here, and a buyer would be told "sold
+// out" of what is there. Until then it waits for units, and is ErrBusy at the deadline.
+//
 // A record that is there already decides: rejected is RejectedShort with its shortages, anything else is Granted with
 // its State. A hold past its expires_at is stored as expired, takes no units, and is Granted with State Expired: it was
 // answered to nobody, and the caller has to ask again. The key goes to this id, as a mirror gives it: a hold under
@@ -32,7 +36,7 @@ func (s *Store) Agree(ctx context.Context, st reservation.Stamp, rec reservation
 	if rec.DecidedBy == 0 {
 		rec.DecidedBy = reservation.Redis
 	}
-	ctx, cancel := withBudget(ctx)
+	ctx, cancel := s.withBudget(ctx)
 	defer cancel()
 	return (&agreeing{s: s, st: st, rec: rec}).settle(ctx)
 }
@@ -58,6 +62,12 @@ func (a *agreeing) settle(ctx context.Context) (reservation.Judgement, error) {
 		case errors.Is(err, errNeedsLocks):
 			a.locked = true
 			continue
+		case errors.Is(err, errNotWhole):
+			a.levels, waited = nil, true
+			if !pause(ctx, n) {
+				return reservation.Judgement{}, reservation.ErrBusy
+			}
+			continue
 		case !errors.Is(err, errShort):
 			return a.refused(busyAtLast(ctx, waited, err))
 		}
@@ -78,6 +88,9 @@ func (a *agreeing) settle(ctx context.Context) (reservation.Judgement, error) {
 		}
 	}
 }
+
+// errNotWhole: MySQL has too few units, but may still hold back what Redis has ended.
+var errNotWhole = errors.New("the pod is not whole yet in this handover")
 
 // refused turns the errors that are decisions into judgements.
 func (a *agreeing) refused(err error) (reservation.Judgement, error) {
@@ -162,6 +175,8 @@ func (a *agreeing) decide(ctx context.Context, t *tx, p *pair) error {
 		return nil
 	case holder != nil && !a.locked:
 		return errNeedsLocks
+	case a.levels != nil && t.fence.Whole != a.st.Epoch && rec.ExpiresAt.After(t.now):
+		return errNotWhole
 	}
 	// Before anything is taken: what an unanswered hold under the same key gives back can be had at once.
 	if holder != nil && holder.State.TakesUnits() && !holder.Marked {

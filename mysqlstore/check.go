@@ -26,7 +26,7 @@ const maxClockDifference = 2 * time.Second
 // CheckSchema refuses a schema that is behind this program, or not there. A server that does not answer is an
 // *UnavailableError.
 func (s *Store) CheckSchema(ctx context.Context) error {
-	ctx, cancel := withBudget(ctx)
+	ctx, cancel := s.withBudget(ctx)
 	defer cancel()
 	if err := s.db.PingContext(ctx); err != nil {
 		return unavailable(err)

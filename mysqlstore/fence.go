@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/twinhold/twinhold/reservation"
@@ -19,7 +18,7 @@ func (s *Store) readFence(ctx context.Context, r runner, query string) (reservat
 		frozen []byte
 	)
 	err := each(ctx, r, func(rows *sql.Rows) error {
-		return asSQL(rows.Scan(&f.Epoch, &stage, &f.Frozen, &frozen, &now, &f.Marks))
+		return asSQL(rows.Scan(&f.Epoch, &stage, &f.Frozen, &frozen, &f.Whole, &now, &f.Marks))
 	}, query, []byte(s.opts.Pod))
 	if err != nil || f.Epoch == 0 {
 		return reservation.Fence{}, now, err
@@ -42,16 +41,6 @@ func checkFence(st reservation.Stamp, f reservation.Fence) error {
 		return errBehind
 	}
 	return reservation.CheckFence(reservation.MySQL, st, f)
-}
-
-// frozenFor tells whether a fence's brakes forbid a new reservation of these lines.
-func frozenFor(f reservation.Fence, shop int64, lines []reservation.Line) bool {
-	if f.Frozen || len(f.FrozenBuckets) == 0 {
-		return f.Frozen
-	}
-	return slices.ContainsFunc(lines, func(l reservation.Line) bool {
-		return slices.Contains(f.FrozenBuckets, l.Bucket(shop))
-	})
 }
 
 // ReadFence gives the pod's fence, with the number of marks outstanding; its Epoch is 0 if there is none.
@@ -114,7 +103,7 @@ func validateStamp(st reservation.Stamp) error {
 // insertFence inserts the row. A lost reply is settled by the second try, which meets the first one's row; so is a
 // lost race, whose winner's fence stands.
 func (s *Store) insertFence(ctx context.Context, st reservation.Stamp) error {
-	ctx, cancel := withBudget(ctx)
+	ctx, cancel := s.withBudget(ctx)
 	defer cancel()
 	for n := 1; ; n++ {
 		err := s.inTx(ctx, s.opts.WriteTimeout, qIsolateRC, qStart, func(ctx context.Context, t *tx) error {
@@ -124,7 +113,7 @@ func (s *Store) insertFence(ctx context.Context, st reservation.Stamp) error {
 		if err == nil || retryReason(err) == "1062" {
 			return nil
 		}
-		if n >= maxTries || !pause(ctx, n) {
+		if n >= s.opts.Attempts || !pause(ctx, n) {
 			return unavailable(err)
 		}
 	}

@@ -31,6 +31,10 @@ type Options struct {
 	// LatePolicy is what a late claim does when nothing is available. Default reservation.ForceLate.
 	LatePolicy reservation.LatePolicy
 
+	// Deadline bounds one operation with its retries, where the caller's own deadline is not nearer. Default 10s.
+	Deadline time.Duration
+	// Attempts bounds the tries of one transaction that a deadlock, a lock wait or a lost connection ended. Default 40.
+	Attempts int
 	// WriteTimeout limits one write transaction; a cart gets as much again for every 250 lines. Default 1s.
 	WriteTimeout time.Duration
 	// LockWait is innodb_lock_wait_timeout of our connections, in whole seconds, 1s to 3s. Default 1s.
@@ -54,6 +58,8 @@ const (
 	defaultPoolSize     = 1000
 	defaultLargeCart    = 1000
 	defaultRetention    = 48 * time.Hour
+	defaultDeadline     = 10 * time.Second
+	defaultAttempts     = 40
 	defaultWriteTimeout = time.Second
 	defaultLockWait     = time.Second
 	defaultMaxOpenConns = 32
@@ -78,6 +84,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.LatePolicy == 0 {
 		o.LatePolicy = reservation.ForceLate
+	}
+	if o.Deadline == 0 {
+		o.Deadline = defaultDeadline
+	}
+	if o.Attempts == 0 {
+		o.Attempts = defaultAttempts
 	}
 	if o.WriteTimeout == 0 {
 		o.WriteTimeout = defaultWriteTimeout
@@ -117,6 +129,9 @@ func (o Options) validate() error {
 	}
 	if p := o.LatePolicy; p != reservation.ForceLate && p != reservation.RefuseLate {
 		bad("LatePolicy %d is neither force nor refuse", p)
+	}
+	if o.Deadline < 0 || o.Attempts < 1 {
+		bad("Deadline %v and Attempts %d: use a positive time, and 1 or more", o.Deadline, o.Attempts)
 	}
 	if o.WriteTimeout < 0 {
 		bad("WriteTimeout %v is negative", o.WriteTimeout)

@@ -15,7 +15,7 @@ const (
 
 // The fence.
 const (
-	selectFence = "SELECT epoch, stage, frozen, frozen_buckets, UTC_TIMESTAMP(6), "
+	selectFence = "SELECT epoch, stage, frozen, frozen_buckets, whole, UTC_TIMESTAMP(6), "
 	ofPod       = " FROM pod_fence WHERE pod = ?"
 	qFenceShare = "/* conn_tag:fence */ " + selectFence + "0" + ofPod + " FOR SHARE"
 	qFenceLock  = "/* conn_tag:fence_lock */ " + selectFence + "0" + ofPod + " FOR UPDATE"
@@ -26,6 +26,7 @@ VALUES (?, ?, ?, FALSE, UTC_TIMESTAMP(6))`
 WHERE pod = ? AND epoch < ?`
 	qFenceFreeze = `/* conn_tag:fence_freeze */ UPDATE pod_fence SET frozen = ?, frozen_buckets = ?, updated_at = UTC_TIMESTAMP(6)
 WHERE pod = ?`
+	qFenceWhole  = `/* conn_tag:fence_whole */ UPDATE pod_fence SET whole = ? WHERE pod = ? AND epoch = ? AND stage = ?`
 	qAuditInsert = `/* conn_tag:audit_insert */ INSERT INTO pod_audit (pod, at, action, raised, body) VALUES (?, ?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE id = id`
 	qAudit      = "/* conn_tag:audit */ SELECT body FROM pod_audit WHERE pod = ? ORDER BY id"

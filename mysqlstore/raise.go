@@ -44,7 +44,7 @@ func (s *Store) catchUp(ctx context.Context, st reservation.Stamp) error {
 // others of this process out meanwhile. once starts from nothing each time, and finds out what a COMMIT whose reply
 // was lost has done.
 func (s *Store) changeFence(ctx context.Context, path string, once func(context.Context) error) error {
-	ctx, cancel := withBudget(ctx)
+	ctx, cancel := s.withBudget(ctx)
 	defer cancel()
 	began := s.opts.Now()
 	defer func() { s.metrics.duration.WithLabelValues(path).Observe(s.opts.Now().Sub(began).Seconds()) }()
@@ -69,7 +69,7 @@ func (s *Store) changeFence(ctx context.Context, path string, once func(context.
 		default:
 			s.metrics.retries.WithLabelValues(retryReason(err)).Inc()
 		}
-		if n >= maxTries || !pause(ctx, n) {
+		if n >= s.opts.Attempts || !pause(ctx, n) {
 			return unavailable(ended(ctx, err))
 		}
 	}
@@ -139,6 +139,21 @@ func (r *raise) record(ctx context.Context, t *tx, before reservation.Stamp) err
 	rec := *r.audit
 	rec.Before, rec.After = before, r.st
 	return r.s.insertAudit(ctx, t, rec, sql.NullInt64{Int64: int64(r.st.Epoch), Valid: true})
+}
+
+// Whole notes that in this handover MySQL holds nothing back any more that Redis has ended, so that its "too few" counts
+// from now on. In any other epoch or stage than the fence's it changes nothing. Errors are those of Raise.
+func (s *Store) Whole(ctx context.Context, st reservation.Stamp) error {
+	return s.changeFence(ctx, "whole", func(ctx context.Context) error {
+		f, _, err := s.readFence(ctx, s.db, qFenceRead)
+		if err != nil || f.Stamp != st || f.Whole == st.Epoch || !st.Stage.Route(reservation.OpReserve).Both {
+			return err
+		}
+		return s.fenceTx(ctx, "whole", func(ctx context.Context, t *tx, _ reservation.Fence) error {
+			_, err := exec(ctx, t.conn, qFenceWhole, st.Epoch, []byte(s.opts.Pod), st.Epoch, st.Stage.String())
+			return err
+		})
+	})
 }
 
 // Freeze sets or lifts the brake of the pod (zero bucket) or of one bucket, and writes that down in the same

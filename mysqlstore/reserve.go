@@ -25,7 +25,7 @@ func (s *Store) Reserve(ctx context.Context, st reservation.Stamp, id reservatio
 }
 
 func (s *Store) reserve(ctx context.Context, a *reserving) (reservation.Result, error) {
-	ctx, cancel := withBudget(ctx)
+	ctx, cancel := s.withBudget(ctx)
 	defer cancel()
 	st, req := a.st, a.req
 	waited := false
@@ -97,7 +97,7 @@ func (a *reserving) try(ctx context.Context) error {
 		if err != nil || replayed {
 			return err
 		}
-		if frozenFor(t.fence, a.req.Shop, a.req.Lines) {
+		if a.req.Frozen || t.fence.Forbids(a.req.Shop, a.req.Lines) {
 			return reservation.ErrFrozen
 		}
 		if a.levels != nil {

@@ -12,10 +12,7 @@ import (
 )
 
 const (
-	// defaultBudget bounds a call whose context has no deadline.
-	defaultBudget   = 10 * time.Second
 	rollbackTimeout = 500 * time.Millisecond
-	maxTries        = 40
 	linesPerLimit   = 250
 )
 
@@ -73,7 +70,7 @@ type work struct {
 // lost, the row is looked up under its locks first, so that the next run of the body finds it or its absence
 // proven. An error of the domain that the body gives is given as it is; anything else is unavailable or unknown.
 func (s *Store) write(ctx context.Context, w work, body func(context.Context, *tx) error) error {
-	ctx, cancel := withBudget(ctx)
+	ctx, cancel := s.withBudget(ctx)
 	defer cancel()
 	began := s.opts.Now()
 	defer func() { s.metrics.duration.WithLabelValues(w.path).Observe(s.opts.Now().Sub(began).Seconds()) }()
@@ -83,7 +80,7 @@ func (s *Store) write(ctx context.Context, w work, body func(context.Context, *t
 		err := s.once(ctx, w, body)
 		if errors.Is(err, errBehind) {
 			behind := s.catchUp(ctx, w.stamp)
-			if behind == nil && n < maxTries {
+			if behind == nil && n < s.opts.Attempts {
 				s.metrics.retries.WithLabelValues("fence").Inc()
 				continue
 			}
@@ -116,7 +113,7 @@ func (s *Store) write(ctx context.Context, w work, body func(context.Context, *t
 			}
 			s.metrics.retries.WithLabelValues(reason).Inc()
 		}
-		if n < maxTries && pause(ctx, n) {
+		if n < s.opts.Attempts && pause(ctx, n) {
 			continue
 		}
 		if unknown != nil {
@@ -137,7 +134,7 @@ func (s *Store) settle(ctx context.Context, id reservation.ID) (proven, found bo
 	if id == (reservation.ID{}) {
 		return false, false
 	}
-	for n := 1; n < maxTries; n++ {
+	for n := 1; n < s.opts.Attempts; n++ {
 		err := s.inTx(ctx, s.opts.LockWait+s.opts.WriteTimeout, qIsolateRC, qStart, func(ctx context.Context, t *tx) error {
 			found = false
 			return each(ctx, t.conn, func(*sql.Rows) error {
@@ -235,12 +232,9 @@ func (s *Store) step(t *tx, name string) {
 	}
 }
 
-// withBudget gives a call without a deadline one, so that every loop here ends.
-func withBudget(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, defaultBudget)
+// withBudget gives a call a deadline, so that every loop here ends. A caller's nearer one stands.
+func (s *Store) withBudget(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.opts.Deadline)
 }
 
 // pause waits a jittered moment that grows with n; false if the context ended first.
@@ -258,7 +252,7 @@ func pause(ctx context.Context, n int) bool {
 
 // read runs a lone read, again if its connection was lost.
 func (s *Store) read(ctx context.Context, path string, body func(context.Context) error) error {
-	ctx, cancel := withBudget(ctx)
+	ctx, cancel := s.withBudget(ctx)
 	defer cancel()
 	began := s.opts.Now()
 	defer func() { s.metrics.duration.WithLabelValues(path).Observe(s.opts.Now().Sub(began).Seconds()) }()
@@ -267,7 +261,7 @@ func (s *Store) read(ctx context.Context, path string, body func(context.Context
 		if err == nil || isAnswer(err) {
 			return err
 		}
-		if retryReason(err) != "lost" || n >= maxTries || !pause(ctx, n) {
+		if retryReason(err) != "lost" || n >= s.opts.Attempts || !pause(ctx, n) {
 			return unavailable(err)
 		}
 	}

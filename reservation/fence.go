@@ -168,6 +168,8 @@ type Restoring interface {
 	ApplyFigures(ctx context.Context, figs []Figures) error
 	// Mirror is Redis's Mirror, past the fence; as is every judgement: what stands higher stays.
 	Mirror(ctx context.Context, st Stamp, op MirrorOp) (Judgement, error)
+	// MirrorAll is Mirror for many, in order and with few round trips. Each stands alone: errs has one for each.
+	MirrorAll(ctx context.Context, st Stamp, ops []MirrorOp) (js []Judgement, errs []error)
 	// Finish sets the fence: this stamp, incarnation + 1, incarnation_epoch = its epoch, this server, not suspect.
 	// killed sets the latch with that reason too: a kill was lost. It is the last step.
 	Finish(ctx context.Context, to Stamp, killed string, a AuditRecord) (Fence, error)

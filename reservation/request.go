@@ -103,6 +103,8 @@ type Request struct {
 	Lines []Line
 	TTL   time.Duration
 	Hash  Hash
+	// Frozen: a brake is set that the store which is asked does not carry: a new reservation is ErrFrozen there too.
+	Frozen bool
 }
 
 // NewRequest validates and normalises what a caller sent. Its errors are *InvalidError.

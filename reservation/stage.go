@@ -1,6 +1,9 @@
 package reservation
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Stage is what a pod does now. The zero Stage is invalid.
 type Stage uint8
@@ -239,4 +242,15 @@ type Fence struct {
 	Latch  string
 	// Marks is the number of outstanding marks; MySQL only.
 	Marks int64
+	// Whole is the epoch of the last handover in which MySQL was seen to hold nothing back that Redis has ended. Until
+	// that is the present one, MySQL's "too few" is no rejection. MySQL only.
+	Whole uint64
+}
+
+// Forbids tells whether the fence's brakes forbid a new reservation of these lines.
+func (f Fence) Forbids(shop int64, lines []Line) bool {
+	if f.Frozen || len(f.FrozenBuckets) == 0 {
+		return f.Frozen
+	}
+	return slices.ContainsFunc(lines, func(l Line) bool { return slices.Contains(f.FrozenBuckets, l.Bucket(shop)) })
 }

@@ -33,7 +33,7 @@ func (p *Pod) State() State {
 	f := p.believe()
 	s := State{
 		Stamp: f.Stamp, Suspect: p.suspect.Load(), RedisOK: p.redisOK.Load(), MySQLOK: p.mysqlOK.Load(),
-		Frozen: f.Frozen, Killed: f.Killed, Latch: f.Latch,
+		Frozen: f.Frozen || p.braked(0, nil), Killed: f.Killed, Latch: f.Latch,
 	}
 	if why := p.cut.Load(); why != nil {
 		s.Cut, s.Why = true, *why
@@ -110,6 +110,7 @@ func (p *Pod) beat(ctx context.Context) error {
 		p.lost(fmt.Sprintf("Redis is at epoch %d, %s: it has lost writes", f.Epoch, f.Stage))
 	default:
 		p.suspect.Store(false)
+		p.saw(reservation.Redis, f)
 		p.adopt(f)
 		if f.Stamp != believed.Stamp {
 			// A second heartbeat acknowledges what was just learned. That it fails changes nothing: the next one does.
@@ -202,6 +203,7 @@ func (p *Pod) readMySQLFence(ctx context.Context) error {
 // heardMySQL notes what MySQL's fence says: a newer epoch, and whether marks are outstanding.
 func (p *Pod) heardMySQL(f reservation.Fence) {
 	p.mysqlEpoch.Store(f.Epoch)
+	p.saw(reservation.MySQL, f)
 	believed := p.believe()
 	if f.Epoch > believed.Epoch {
 		f.Incarnation, f.IncarnationEpoch = believed.Incarnation, believed.IncarnationEpoch

@@ -26,14 +26,21 @@ func every(ctx context.Context, d func() time.Duration, signal <-chan struct{}, 
 
 func always(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
 
+// HandoverCatchUp is the longest pause between two rounds of catch-up in handover.
+const HandoverCatchUp = time.Second
+
 func (p *Pod) poll() time.Duration { return p.tune().Poll }
 
 // catchUpPause is the pause between two rounds, or between two looks whether there are any.
 func (p *Pod) catchUpPause() time.Duration {
-	if d := p.tune().CatchUpEvery; d > 0 {
-		return d
+	d := p.tune().CatchUpEvery
+	if d <= 0 {
+		return othersPause
 	}
-	return othersPause
+	if p.Stamp().Stage == reservation.Handover {
+		return min(d, HandoverCatchUp) // until MySQL has all of Redis, buyers wait for it
+	}
+	return d
 }
 
 // The bounds of one turn of a loop.

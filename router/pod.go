@@ -23,8 +23,11 @@ type Pod struct {
 	believing sync.Mutex // one change of belief at a time
 	fence     atomic.Pointer[reservation.Fence]
 
-	cut              atomic.Pointer[string] // why the router goes on without Redis; nil: it does not
-	suspect          atomic.Bool            // Redis has to be restored
+	cut atomic.Pointer[string] // why the router goes on without Redis; nil: it does not
+	// The two fences as they were last read, for their brakes: one that only the store which does not decide carries
+	// counts too.
+	seen             [2]atomic.Pointer[reservation.Fence]
+	suspect          atomic.Bool // Redis has to be restored
 	redisOK, mysqlOK atomic.Bool
 	mysqlEpoch       atomic.Uint64 // the highest epoch that MySQL's fence is known to carry
 	marks            atomic.Bool   // marks are outstanding, as far as is known

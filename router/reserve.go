@@ -46,6 +46,7 @@ type reserving struct {
 func (r *reserving) carryOut(ctx context.Context, st reservation.Stamp) error {
 	r.ans.routedAgain(r.span)
 	r.st, r.ans, r.from = st, answer{}, time.Now()
+	r.req.Frozen = r.p.braked(r.req.Shop, r.req.Lines)
 	route := st.Stage.Route(reservation.OpReserve)
 	switch {
 	case route.Both:

@@ -102,6 +102,9 @@ type Round struct {
 	LeftAlone []reservation.ID
 	// Unconfirmed counts those of one store that nobody was answered: each is left to its retry or its expiry.
 	Unconfirmed int
+	// Withheld counts, in handover, what MySQL still holds of older epochs and Redis does not: as long as there is any, too
+	// few units in MySQL do not mean that there are too few.
+	Withheld int
 	// Left names what still differs: nothing here may be repaired without a person, or it changed meanwhile.
 	Left []string
 }
@@ -153,6 +156,11 @@ func (c *CatchUp) Run(ctx context.Context, fence reservation.Fence) (Round, erro
 	}
 	if err := c.figures(ctx, fence.Stamp, &r); err != nil {
 		return r, err
+	}
+	if fence.Stage == reservation.Handover && r.Withheld == 0 {
+		if err := c.opt.MySQL.Whole(ctx, fence.Stamp); err != nil {
+			return r, fmt.Errorf("catch-up of pod %s notes that MySQL is whole: %w", c.opt.Pod, err)
+		}
 	}
 	r.Ended = c.opt.Now()
 	return r, nil
@@ -224,6 +232,7 @@ func (r *Round) add(o Round) {
 	r.Skipped += o.Skipped
 	r.LeftAlone = append(r.LeftAlone, o.LeftAlone...)
 	r.Unconfirmed += o.Unconfirmed
+	r.Withheld += o.Withheld
 	r.Left = append(r.Left, o.Left...)
 }
 
@@ -246,6 +255,9 @@ func (c *CatchUp) reconcile(ctx context.Context, v view, r *Round) error {
 		r.Unconfirmed++
 	case s.skipped:
 		r.skip(v.any().ID)
+	}
+	if v.withheld() {
+		r.Withheld++
 	}
 	return c.drain(ctx, v, r)
 }

@@ -45,6 +45,15 @@ func newFake(as reservation.Truth, st reservation.Stamp, recs ...reservation.Rec
 	return f
 }
 
+func (f *fake) Whole(_ context.Context, st reservation.Stamp) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fence.Stamp == st {
+		f.fence.Whole = st.Epoch
+	}
+	return nil
+}
+
 func (f *fake) Walk(_ context.Context, after reservation.ID, limit int) ([]reservation.Record, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -220,6 +229,14 @@ func (r *fakeRestoring) Seen() reservation.Fence { return r.seen }
 func (r *fakeRestoring) ApplyFigures(ctx context.Context, figs []reservation.Figures) error {
 	_, err := r.fake.ApplyFigures(ctx, reservation.Stamp{}, figs, true)
 	return err
+}
+
+func (r *fakeRestoring) MirrorAll(ctx context.Context, st reservation.Stamp, ops []reservation.MirrorOp) (js []reservation.Judgement, errs []error) {
+	for _, op := range ops {
+		j, err := r.Mirror(ctx, st, op)
+		js, errs = append(js, j), append(errs, err)
+	}
+	return js, errs
 }
 
 func (r *fakeRestoring) Finish(_ context.Context, to reservation.Stamp, killed string, _ reservation.AuditRecord) (reservation.Fence, error) {

@@ -273,6 +273,13 @@ func (v view) lastStep() time.Time {
 	return last
 }
 
+// withheld: MySQL holds units for it in a handover, since an older epoch, and Redis has ended it or never had it.
+func (v view) withheld() bool {
+	f := v.facts()
+	return v.fence.Stage == reservation.Handover && f.mysql.Live() && v.mysql.Epoch < v.fence.Epoch &&
+		!f.redis.Live() && f.redis != reservation.Provisional
+}
+
 func stateName(s reservation.State) string {
 	if s == 0 {
 		return "nothing"

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -221,23 +222,38 @@ func (r *restore) records(ctx context.Context) error {
 		if len(recs) == 0 {
 			return nil
 		}
-		for i := range recs {
-			if err := r.record(ctx, &recs[i]); err != nil {
-				return err
-			}
-		}
 		after = recs[len(recs)-1].ID
+		if err := r.give(ctx, recs); err != nil {
+			return err
+		}
 	}
 }
 
-// record gives Redis one reservation. What it would not take does not stop the rest: an incomplete Redis that says so
-// is better than none.
-func (r *restore) record(ctx context.Context, rec *reservation.Record) error {
-	if !rec.PurgeAt.After(r.opt.Now()) {
-		return nil
+// give gives Redis a page of reservations, in one go.
+func (r *restore) give(ctx context.Context, recs []reservation.Record) error {
+	recs = slices.DeleteFunc(recs, func(rec reservation.Record) bool { return !rec.PurgeAt.After(r.opt.Now()) })
+	ops := make([]reservation.MirrorOp, len(recs))
+	for i := range recs {
+		ops[i] = restoreOp(&recs[i])
 	}
+	js, errs := r.re.MirrorAll(ctx, r.to, ops)
+	for i := range recs {
+		if err := r.record(ctx, &recs[i], ops[i], js[i], errs[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// record notes what became of one reservation. What Redis would not take does not stop the rest: an incomplete Redis
+// that says so is better than none.
+func (r *restore) record(ctx context.Context, rec *reservation.Record, op reservation.MirrorOp, j reservation.Judgement, err error) error {
 	r.res.Records++
-	j, err := r.mirror(ctx, rec)
+	if err == nil && op.Expect != nil && !j.Stored && j.State != 0 {
+		// Redis knows it otherwise, and its word may be the newer: it is judged, not adopted.
+		op.Adopt, op.Expect = false, nil
+		j, err = r.re.Mirror(ctx, r.to, op)
+	}
 	switch {
 	case err != nil && unusable(err):
 		return fmt.Errorf("write reservation %s: %w", rec.ID, err)
@@ -262,24 +278,19 @@ func (r *restore) failed(rec *reservation.Record, why string) {
 	}
 }
 
-// mirror writes one record. A hold that Redis does not know at all was promised to somebody and is adopted, whoever has
-// its key now; one that it knows otherwise is not, unless it is marked: then Redis's word may be the newer.
-func (r *restore) mirror(ctx context.Context, rec *reservation.Record) (reservation.Judgement, error) {
+// restoreOp is the write of one record. A hold that Redis does not know at all was promised to somebody and is adopted,
+// whoever has its key now; one that it knows otherwise is not, unless it is marked.
+func restoreOp(rec *reservation.Record) reservation.MirrorOp {
 	op := reservation.OpTo(*rec)
 	if !rec.State.Live() {
 		op.Changes = carried(rec)
-		return r.re.Mirror(ctx, r.to, op)
+		return op
 	}
 	var absent reservation.State
 	if op.Adopt = true; !rec.Marked {
 		op.Expect = &absent
 	}
-	j, err := r.re.Mirror(ctx, r.to, op)
-	if err != nil || j.Stored || j.State == 0 || rec.Marked {
-		return j, err
-	}
-	op.Adopt, op.Expect = false, nil
-	return r.re.Mirror(ctx, r.to, op)
+	return op
 }
 
 // carried are the changes of a claimed record that the figures hold already: version 0 says so. What is claimed after

@@ -23,6 +23,8 @@ type MySQLSide interface {
 	reservation.Mirror
 	reservation.Marks
 	Ledger
+	// Whole notes that in this handover MySQL holds nothing back any more that Redis has ended.
+	Whole(ctx context.Context, st reservation.Stamp) error
 	// Availability gives a bucket's figures; below zero means that more is promised than there is.
 	Availability(ctx context.Context, b reservation.Bucket) (reservation.Availability, error)
 }

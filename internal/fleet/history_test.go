@@ -29,7 +29,6 @@ type call struct {
 	State     reservation.State
 	DecidedBy string
 	Epoch     uint64
-	handover  bool // it was decided in handover
 	Replayed  bool
 	Late      bool
 	ExpiresAt time.Duration // since the history's start too

@@ -31,10 +31,7 @@ const (
 	rejected output = "rejected"
 	done     output = "done"
 	conflict output = "conflict"
-	// turnedDown is a rejection in handover, where a grant needs both stores: MySQL may not have heard yet of what was given
-	// back in shadow a moment ago. It takes nothing, and says nothing of what is available.
-	turnedDown output = "turned down"
-	unknown    output = "unknown"
+	unknown  output = "unknown"
 )
 
 // counter is the model's state: what is available, and which reservations are held, claimed, ended.
@@ -66,9 +63,6 @@ func model(stock int64) porcupine.Model {
 
 func (s counter) reserve(i input, o output) []any {
 	bit := uint64(1) << i.n
-	if o == turnedDown {
-		return []any{s}
-	}
 	var next []any
 	if o != rejected && s.available >= i.qty {
 		took := s
@@ -165,8 +159,6 @@ func outputOf(c call) output {
 	switch {
 	case c.Op == "reserve" && c.Outcome == "GRANTED":
 		return granted
-	case c.Op == "reserve" && c.Outcome == "REJECTED" && c.handover:
-		return turnedDown
 	case c.Op == "reserve" && c.Outcome == "REJECTED":
 		return rejected
 	case c.Code == "ok":
@@ -276,11 +268,9 @@ func TestPorcupine(t *testing.T) {
 		if err := <-walked; err != nil {
 			t.Fatal(err)
 		}
-		stages := f.stagesOf(t, 0)
 		var calls []call
 		for _, c := range f.history.snapshot()[from:] {
 			if c.Op != "reserve" || c.Lines[0].Item == b.Item {
-				c.handover = stages[c.Epoch] == reservation.Handover
 				calls = append(calls, c)
 			}
 		}

@@ -103,24 +103,6 @@ func (f *fleet) verdict(longestTTL time.Duration) {
 	newJudge(f.history, redis, mysql).report(f.tb)
 }
 
-// stagesOf gives the stage of each epoch of a pod, by the audits as they are now.
-func (f *fleet) stagesOf(tb testing.TB, pod int) map[uint64]reservation.Stage {
-	tb.Helper()
-	stages := map[uint64]reservation.Stage{}
-	for _, read := range []func(context.Context) ([]reservation.AuditRecord, error){f.stores[pod].Redis.Audit, f.stores[pod].MySQL.Audit} {
-		recs, err := read(tb.Context())
-		if err != nil {
-			tb.Fatal(err)
-		}
-		for _, r := range recs {
-			for _, st := range []reservation.Stamp{r.Before, r.After} {
-				stages[st.Epoch] = st.Stage
-			}
-		}
-	}
-	return stages
-}
-
 // audited brings what both stores wrote down of the pods' moves into the history.
 func (f *fleet) audited() {
 	f.tb.Helper()

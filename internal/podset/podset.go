@@ -204,6 +204,7 @@ func (p *Pod) openStores(ctx context.Context, cfg *config.Config, opt Options) e
 	p.MySQL, err = mysqlstore.Open(ctx, mysqlstore.Options{
 		DSN: pc.MySQL.Reveal(), Pod: pc.ID, PoolSize: cfg.Defaults.PoolSize, LargeCart: int64(t.LargeCart),
 		Retention: cfg.Defaults.Retention, LatePolicy: cfg.Defaults.LateClaim, WriteTimeout: t.MySQL.TransactionLimit,
+		Deadline: t.MySQL.Deadline, Attempts: t.MySQL.Attempts,
 		LockWait: t.MySQL.LockWait, MaxOpenConns: t.MySQL.Connections, Logger: opt.Logger, Registerer: opt.Registerer,
 		Lazy: true,
 	})
@@ -215,7 +216,7 @@ func (p *Pod) openStores(ctx context.Context, cfg *config.Config, opt Options) e
 		return err
 	}
 	p.Tallies = &diff.TallyTable{DB: db, Pod: pc.ID, Router: uuid.NewString()}
-	p.client, err = legacyredis.NewClient(pc.Redis.Reveal(), pc.ID)
+	p.client, err = legacyredis.NewClient(pc.Redis.Reveal(), pc.ID, legacyredis.ClientLimits{Connections: t.Redis.Connections, Deadline: t.Redis.Deadline})
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/twinhold/twinhold/diff"
 	"github.com/twinhold/twinhold/reservation"
+	"github.com/twinhold/twinhold/router"
 	"github.com/twinhold/twinhold/shadow"
 )
 
@@ -76,7 +77,11 @@ func (p *Pod) catchUpKey() string { return "{" + p.Config.ID + "}:catchup" }
 
 // catchUpTurn runs a full round, unless another router has run one within the pause between two.
 func (p *Pod) catchUpTurn(ctx context.Context) error {
-	mine, err := p.client.SetNX(ctx, p.catchUpKey(), p.name, p.cfg.Load().Tuning.CatchUp).Result()
+	lease := p.cfg.Load().Tuning.CatchUp
+	if p.Router.Stamp().Stage == reservation.Handover {
+		lease = min(lease, router.HandoverCatchUp)
+	}
+	mine, err := p.client.SetNX(ctx, p.catchUpKey(), p.name, lease).Result()
 	if err != nil || !mine {
 		return err
 	}

@@ -2,7 +2,7 @@
 -- only Redis's half: provisional, units taken, nobody answered.
 --
 -- ARGV     3 id, 4 shop, 5 key, 6 hash of the request, 7 ttl, 8 retention (microseconds),
---          9 lines 'item:group:quantity,...'
+--          9 lines 'item:group:quantity,...', 10 '1' if a brake is set that this server does not carry
 -- Replies  GRANTED now seen              seen: what was available before, one figure a line, 'n,n,...'
 --          REJECTED now seen shortages   shortages 'item:group:requested:available,...'
 --          SAME id record                nobody was answered before: this very id was decided and the first reply was
@@ -54,6 +54,7 @@ local function main()
   local id, shop, key, request = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
   local ttl, retention = tonumber(ARGV[7]), tonumber(ARGV[8])
   fence()
+  frozen = frozen or ARGV[10] == '1'
   local t = now()
   local index = indexKey(shop, key)
   local first = read('GET', index)

@@ -26,7 +26,7 @@ func (s *Store) Reserve(ctx context.Context, st reservation.Stamp, id reservatio
 	if _, taken := s.records[id]; taken {
 		return reservation.Result{}, reservation.ErrKeyConflict
 	}
-	if s.fence.Frozen {
+	if req.Frozen || s.fence.Frozen {
 		return reservation.Result{}, reservation.ErrFrozen
 	}
 	levels, short, err := s.look(req)

@@ -158,4 +158,15 @@ func frozen(e *env) {
 	e.figures(1, 8, 0, 8)
 	restore()
 	e.granted(line(1, 1))
+
+	// A brake that only the other store carries comes with the request.
+	ctx, cancel := e.ctx()
+	defer cancel()
+	for key, want := range map[string]error{"other": reservation.ErrFrozen, "k": nil} {
+		req := e.request(e.shop, key, longTTL, line(1, 2))
+		req.Frozen = true
+		if _, err := e.h.Store.Reserve(ctx, e.h.Stamp, e.id(), req); !errors.Is(err, want) {
+			e.Fatalf("reserve with key %q under the other store's brake: got %v; want %v", key, err, want)
+		}
+	}
 }
