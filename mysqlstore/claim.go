@@ -2,7 +2,6 @@ package mysqlstore
 
 import (
 	"context"
-	"time"
 
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -17,7 +16,7 @@ func (s *Store) Claim(ctx context.Context, st reservation.Stamp, shop int64, id 
 // claim is Claim; with mark, the outcome is answered without Redis.
 func (s *Store) claim(ctx context.Context, st reservation.Stamp, shop int64, id reservation.ID, mark bool) (reservation.ClaimResult, error) {
 	var res reservation.ClaimResult
-	seen, err := s.lookForClaim(ctx, shop, id)
+	seen, err := s.lookForEnding(ctx, shop, id)
 	if err != nil {
 		return res, err
 	}
@@ -28,8 +27,12 @@ func (s *Store) claim(ctx context.Context, st reservation.Stamp, shop int64, id 
 		}
 		return reservation.ClaimResult{Record: rec, Replayed: true}, nil
 	}
-	var done time.Time // of an earlier run of the body, whose COMMIT was not confirmed
-	w := work{path: "claim", op: reservation.OpClaim, stamp: st, id: id, lines: len(seen.Lines)}
+	told := s.endInLane(ctx, st, reservation.OpClaim, seen, mark)
+	if told.answered() {
+		return told.claim, told.err
+	}
+	done := told.done // by an earlier transaction, whose COMMIT was not confirmed
+	w := told.work(work{path: "claim", op: reservation.OpClaim, stamp: st, id: id, lines: len(seen.Lines)})
 	err = s.write(ctx, w, func(ctx context.Context, t *tx) error {
 		ls, cur, err := lockReservation(ctx, t, seen)
 		if err != nil {
@@ -63,11 +66,22 @@ func (s *Store) toldLate(ctx context.Context, rec reservation.Record, state rese
 		"reservation", rec.ID, "shop", rec.Shop, "state", state.String(), "expires_at", rec.ExpiresAt)
 }
 
-// lookForClaim reads the record without locks, to learn its buckets; nil if the shop does not know it (any more).
+// lookForClaim reads the record without locks; nil if the shop does not know it (any more).
 func (s *Store) lookForClaim(ctx context.Context, shop int64, id reservation.ID) (*row, error) {
+	return s.lookBy(ctx, shop, id, func(ctx context.Context, id reservation.ID) (*row, error) {
+		return rowByID(ctx, s.db, qRecord, id)
+	})
+}
+
+// lookForEnding is lookForClaim for those who want to know its buckets, together with others who do.
+func (s *Store) lookForEnding(ctx context.Context, shop int64, id reservation.ID) (*row, error) {
+	return s.lookBy(ctx, shop, id, s.rowShared)
+}
+
+func (s *Store) lookBy(ctx context.Context, shop int64, id reservation.ID, look func(context.Context, reservation.ID) (*row, error)) (*row, error) {
 	var r *row
 	err := s.read(ctx, "look", func(ctx context.Context) (err error) {
-		r, err = rowByID(ctx, s.db, qRecord, id)
+		r, err = look(ctx, id)
 		return err
 	})
 	if err != nil || r == nil || r.Shop != shop || r.purged() {

@@ -11,23 +11,35 @@ import (
 
 // readFence gives the pod's fence and MySQL's clock; epoch 0 if there is none.
 func (s *Store) readFence(ctx context.Context, r runner, query string) (reservation.Fence, time.Time, error) {
-	var (
-		f      reservation.Fence
-		now    time.Time
-		stage  string
-		frozen []byte
-	)
-	err := each(ctx, r, func(rows *sql.Rows) error {
-		return asSQL(rows.Scan(&f.Epoch, &stage, &f.Frozen, &frozen, &f.Whole, &now, &f.Marks))
-	}, query, []byte(s.opts.Pod))
-	if err != nil || f.Epoch == 0 {
-		return reservation.Fence{}, now, err
+	var row fenceRow
+	if err := each(ctx, r, row.scan, query, []byte(s.opts.Pod)); err != nil {
+		return reservation.Fence{}, row.now, err
 	}
-	if f.Stage, err = reservation.ParseStage(stage); err != nil {
-		return reservation.Fence{}, now, corrupt("the fence of %s: %v", s.opts.Pod, err)
+	return row.fence(s.opts.Pod)
+}
+
+// fenceRow is the fence as its row says it.
+type fenceRow struct {
+	f      reservation.Fence
+	now    time.Time
+	stage  string
+	frozen []byte
+}
+
+func (r *fenceRow) scan(rows *sql.Rows) error {
+	return asSQL(rows.Scan(&r.f.Epoch, &r.stage, &r.f.Frozen, &r.frozen, &r.f.Whole, &r.now, &r.f.Marks))
+}
+
+func (r *fenceRow) fence(pod string) (f reservation.Fence, now time.Time, err error) {
+	f, now = r.f, r.now
+	if f.Epoch == 0 {
+		return reservation.Fence{}, now, nil
 	}
-	if f.FrozenBuckets, err = unpackBuckets(frozen); err != nil {
-		return reservation.Fence{}, now, corrupt("the fence of %s: frozen_buckets: %v", s.opts.Pod, err)
+	if f.Stage, err = reservation.ParseStage(r.stage); err != nil {
+		return reservation.Fence{}, now, corrupt("the fence of %s: %v", pod, err)
+	}
+	if f.FrozenBuckets, err = unpackBuckets(r.frozen); err != nil {
+		return reservation.Fence{}, now, corrupt("the fence of %s: frozen_buckets: %v", pod, err)
 	}
 	return f, now, nil
 }

@@ -42,6 +42,13 @@ func (ls ledgers) unknown() error {
 // lockLedgers locks the ledger rows of these buckets in primary-key order. With qLedgerTryLock, locked ones are
 // skipped and stay unknown.
 func lockLedgers(ctx context.Context, t *tx, query string, buckets []reservation.Bucket) (ledgers, error) {
+	ls := newLedgers(buckets)
+	err := each(ctx, t.conn, ls.scan, query, jsonBucketList(ls.buckets()))
+	return ls, err
+}
+
+// newLedgers is these buckets in order, each once, of which nothing is known yet.
+func newLedgers(buckets []reservation.Bucket) ledgers {
 	sorted := slices.Clone(buckets)
 	slices.SortFunc(sorted, reservation.Bucket.Compare)
 	sorted = slices.Compact(sorted)
@@ -49,18 +56,27 @@ func lockLedgers(ctx context.Context, t *tx, query string, buckets []reservation
 	for n, b := range sorted {
 		ls[n].bucket = b
 	}
-	err := each(ctx, t.conn, func(rows *sql.Rows) error {
-		var l level
-		if err := rows.Scan(&l.bucket.Shop, &l.bucket.Item, &l.bucket.Group, &l.onHand, &l.unpooled, &l.version); err != nil {
-			return asSQL(err)
-		}
-		l.known = true
-		if at := ls.find(l.bucket); at != nil {
-			*at = l
-		}
-		return nil
-	}, query, jsonBucketList(sorted))
-	return ls, err
+	return ls
+}
+
+func (ls ledgers) buckets() []reservation.Bucket {
+	out := make([]reservation.Bucket, len(ls))
+	for n, l := range ls {
+		out[n] = l.bucket
+	}
+	return out
+}
+
+func (ls ledgers) scan(rows *sql.Rows) error {
+	var l level
+	if err := rows.Scan(&l.bucket.Shop, &l.bucket.Item, &l.bucket.Group, &l.onHand, &l.unpooled, &l.version); err != nil {
+		return asSQL(err)
+	}
+	l.known = true
+	if at := ls.find(l.bucket); at != nil {
+		*at = l
+	}
+	return nil
 }
 
 // countLevels reads figures and counts units without locks, in the order of the buckets given.
@@ -113,16 +129,18 @@ type move struct {
 
 // moveLedgers applies changes to ledger rows that are already locked. None may take on_hand below 0.
 func (s *Store) moveLedgers(ctx context.Context, t *tx, moves []move) error {
+	return s.sendSingly(ctx, t, []statement{t.moves(moves)})
+}
+
+func (t *tx) moves(moves []move) statement {
 	rows := make([][]int64, len(moves))
 	for n, m := range moves {
 		rows[n] = []int64{m.bucket.Shop, m.bucket.Item, m.bucket.Group, m.onHand, m.unpooled, m.version}
+		if m.unpooled > 0 {
+			t.gave = append(t.gave, m.bucket)
+		}
 	}
-	n, err := exec(ctx, t.conn, qLedgerMove, jsonRows(rows))
-	if err == nil && n != int64(len(moves)) {
-		err = corrupt("%d of %d ledger rows could be changed", n, len(moves))
-	}
-	s.step(t, "ledger")
-	return err
+	return change("ledger", len(moves), "ledger rows", qLedgerMove, jsonRows(rows))
 }
 
 // claimChanges is what a claim of this record does to locked ledger rows, one change a line.

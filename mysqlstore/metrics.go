@@ -10,13 +10,20 @@ type metrics struct {
 	retries     *prometheus.CounterVec   // by reason
 	unknown     *prometheus.CounterVec   // by path
 	busy        *prometheus.CounterVec   // by path
-	refills     prometheus.Counter
+	refills     *prometheus.CounterVec   // by how
 	refillUnits prometheus.Counter
 	forced      *prometheus.CounterVec // by path
 	late        *prometheus.CounterVec // by outcome
 	expired     prometheus.Counter
 	purged      prometheus.Counter
 	skipped     prometheus.Counter
+
+	batch         *prometheus.HistogramVec // by lane
+	laneWait      prometheus.Histogram
+	laneDropped   prometheus.Counter
+	laneApart     *prometheus.CounterVec // by reason
+	soldOutMemory prometheus.Counter
+	depth         prometheus.Histogram
 }
 
 func newMetrics(r prometheus.Registerer, pod string) *metrics {
@@ -40,12 +47,31 @@ func newMetrics(r prometheus.Registerer, pod string) *metrics {
 		retries:     vec("retries_total", "Transactions run again, by reason (1213, 1205, 1062, lost, race, time_limit, fence, commit).", "reason"),
 		unknown:     vec("unknown_outcomes_total", "Commits whose outcome no look-up settled before the deadline, by path.", "path"),
 		busy:        vec("busy_total", "Rounds that found enough units but locked by others, by path.", "path"),
-		refills:     counter("refills_total", "Inline refills of a bucket's pool."),
+		refills:     vec("refills_total", "Refills of a bucket's pool: inline, for which a caller waited, or background.", "how"),
 		refillUnits: counter("refill_units_total", "Units that refills put into pools."),
 		forced:      vec("forced_units_total", "Units taken although they were promised to others or not there, by path.", "path"),
 		late:        vec("late_claims_total", "Claims past their expiry, by outcome.", "outcome"),
 		expired:     counter("expired_total", "Holds that this process expired."),
 		purged:      counter("purged_total", "Records that this process purged past their retention."),
 		skipped:     counter("sweep_skipped_total", "Due records that a sweep found locked or broken."),
+
+		batch: f.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "twinhold", Subsystem: "mysql", Name: "lane_batch_members",
+			Help:    "Callers that shared one transaction or look, by lane.",
+			Buckets: prometheus.ExponentialBuckets(2, 2, 8), NativeHistogramBucketFactor: 1.1,
+		}, []string{"lane"}),
+		laneWait: f.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "twinhold", Subsystem: "mysql", Name: "lane_wait_seconds",
+			Help:    "Time that a caller waited in a lane until its transaction began; who did not wait is not counted.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14), NativeHistogramBucketFactor: 1.1,
+		}),
+		laneDropped:   counter("lane_dropped_total", "Callers that had gone before their work began."),
+		laneApart:     vec("lane_apart_total", "Callers that a shared transaction did not carry out and that were run alone, by reason (1213, 1205, 1062, lost, time_limit, commit, error, case).", "reason"),
+		soldOutMemory: counter("sold_out_remembered_total", "Rejections from what another caller's look had found at most 50 ms before."),
+		depth: f.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "twinhold", Subsystem: "mysql", Name: "pool_depth_ratio",
+			Help:    "Units in the pool of a bucket that was taken from, as a part of its size, when it was looked after.",
+			Buckets: prometheus.LinearBuckets(0.1, 0.1, 10), NativeHistogramBucketFactor: 1.1,
+		}),
 	}
 }

@@ -39,8 +39,17 @@ type Options struct {
 	WriteTimeout time.Duration
 	// LockWait is innodb_lock_wait_timeout of our connections, in whole seconds, 1s to 3s. Default 1s.
 	LockWait time.Duration
-	// MaxOpenConns bounds the connections. Default 32.
+	// MaxOpenConns bounds the connections. Default 32. With 8 and more, a quarter of them carries the shared
+	// transactions.
 	MaxOpenConns int
+
+	// LowWater is the part of PoolSize below which a pool is refilled in the background; below 0, none is. Default 0.3.
+	LowWater float64
+	// NoLanes gives each caller a transaction of its own, and a look of its own at what is sold out.
+	NoLanes bool
+	// NoMultiStatements sends the statements of a shared transaction one by one, for servers and proxies that do not
+	// take several in one packet.
+	NoMultiStatements bool
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -70,6 +79,10 @@ const (
 	poolIdle    = 20 * time.Second
 	maxLockWait = 3 * time.Second
 	maxPoolSize = 100_000
+
+	defaultLowWater = 0.3
+	// packetShare is the part of the connections that takes several statements at once, where there are so many.
+	packetShare = 4
 )
 
 func (o Options) withDefaults() Options {
@@ -99,6 +112,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxOpenConns == 0 {
 		o.MaxOpenConns = defaultMaxOpenConns
+	}
+	if o.LowWater == 0 {
+		o.LowWater = defaultLowWater
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -142,6 +158,9 @@ func (o Options) validate() error {
 	if o.MaxOpenConns < 1 {
 		bad("MaxOpenConns %d is out of range: use 1 or more", o.MaxOpenConns)
 	}
+	if !(o.LowWater < 1) {
+		bad("LowWater %v is out of range: use a part of the pool below 1, or less than 0 for none", o.LowWater)
+	}
 	if len(errs) > 0 {
 		return fmt.Errorf("mysqlstore options: %w", errors.Join(errs...))
 	}
@@ -151,11 +170,17 @@ func (o Options) validate() error {
 // OpenDB opens the schema that a DSN names, with the settings that this package relies on. It does not connect yet.
 // Only LockWait and MaxOpenConns of the options are used.
 func OpenDB(dsn string, o Options) (*sql.DB, error) {
+	return openDB(dsn, o, false)
+}
+
+// openDB is OpenDB; with packets, one packet may be several statements.
+func openDB(dsn string, o Options, packets bool) (*sql.DB, error) {
 	o = o.withDefaults()
 	cfg, err := normalise(dsn, o.LockWait)
 	if err != nil {
 		return nil, err
 	}
+	cfg.MultiStatements = packets
 	c, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("mysqlstore: DSN: %w", err)

@@ -178,6 +178,33 @@ WHERE purge_at <= UTC_TIMESTAMP(6) AND state <> 'held' AND unmirrored = FALSE OR
 	qPurge = "/* conn_tag:purge */ DELETE r FROM " + jsonIDs + " STRAIGHT_JOIN reservations r ON r.id = UNHEX(d.h)"
 )
 
+// Shared transactions. qGuard fails where the statement before it matched another number of rows. The values of
+// qRecordsInsert and qLinesInsertMany are repeated for each row, joined by commas.
+const (
+	qGuard = "/* conn_tag:guard */ DO IF(ROW_COUNT() = ?, 0, (SELECT 1 UNION ALL SELECT 2))"
+
+	qRecords      = "/* conn_tag:records */ SELECT" + recordColumns + "FROM " + jsonIDs + " STRAIGHT_JOIN reservations r ON r.id = UNHEX(d.h)"
+	qRecordsLock  = "/* conn_tag:records_lock */ SELECT" + recordColumns + "FROM " + jsonIDs + " STRAIGHT_JOIN reservations r ON r.id = UNHEX(d.h) FOR UPDATE OF r"
+	qRecordsByKey = "/* conn_tag:records_by_key */ SELECT" + recordColumns + `FROM
+JSON_TABLE(?, '$[*]' COLUMNS (s BIGINT PATH '$[0]', k VARCHAR(510) PATH '$[1]')) d
+STRAIGHT_JOIN reservations r ON r.shop_id = d.s AND r.idem_key = UNHEX(d.k)`
+	qRecordsInsert = `/* conn_tag:records_insert */ INSERT INTO reservations
+ (id, shop_id, idem_key, request_hash, cart, outcome, shortages, state, decided_by, epoch, unmirrored,
+  created_at, expires_at, purge_at) VALUES `
+	recordValues     = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+	qLinesInsertMany = `/* conn_tag:lines_insert_many */ INSERT INTO reserved_quantities
+ (shop_id, inventory_item_id, inventory_group_id, reservation_id, quantity) VALUES `
+	lineValues   = "(?, ?, ?, ?, ?)"
+	qMarksInsert = "/* conn_tag:marks_insert */ INSERT INTO reservation_marks (reservation_id, created_at) SELECT UNHEX(d.h), ? FROM " + jsonIDs
+	qRecordsEnd  = `/* conn_tag:records_end */ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (h CHAR(32) PATH '$[0]', k INT PATH '$[1]',
+  l INT PATH '$[2]', m INT PATH '$[3]')) d STRAIGHT_JOIN reservations r ON r.id = UNHEX(d.h)
+SET r.state = IF(d.k = 1, 'claimed', 'released'), r.late = d.l, r.unmirrored = d.m,
+ r.claimed_at = IF(d.k = 1, CAST(? AS DATETIME(6)), r.claimed_at), r.released_at = IF(d.k = 1, r.released_at, CAST(? AS DATETIME(6)))`
+	qEntriesClaimMany = `/* conn_tag:entries_claim_many */ INSERT INTO ledger_entries
+ (shop_id, inventory_item_id, inventory_group_id, kind, ref, delta, version, created_at) VALUES `
+	entryValues = "(?, ?, ?, 'claim', ?, ?, ?, ?)"
+)
+
 // Inspection.
 const (
 	qInspectLedger = `/* conn_tag:inspect */ SELECT shop_id, inventory_item_id, inventory_group_id, on_hand, unpooled, version

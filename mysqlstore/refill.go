@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/twinhold/twinhold/reservation"
 )
 
@@ -26,19 +28,15 @@ type room struct {
 // roomResult says what to do now: with neither field set, try again at once.
 type roomResult struct {
 	soldOut []level // not nil: the ledger says so, and this is what was seen, by line
-	busy    bool    // there is enough, and others hold it for the moment
-	ledger  bool    // many pools are low: take from unpooled, as a large cart does
+	seen    *sighting
+	busy    bool // there is enough, and others hold it for the moment
+	ledger  bool // many pools are low: take from unpooled, as a large cart does
 }
 
 // makeRoom looks without locks why a cart found too few units. Enough visible ones are busy. Too few are refilled;
 // before that, and before sold out is said, the bucket's due holds are expired.
 func (s *Store) makeRoom(ctx context.Context, r room) (roomResult, error) {
-	var ls []level
-	buckets := bucketsOf(r.shop, r.lines)
-	err := s.read(ctx, "count", func(ctx context.Context) (err error) {
-		ls, err = countLevels(ctx, s.db, buckets)
-		return err
-	})
+	ls, seen, err := s.lookFor(ctx, r)
 	if err != nil {
 		return roomResult{}, err
 	}
@@ -59,7 +57,10 @@ func (s *Store) makeRoom(ctx context.Context, r room) (roomResult, error) {
 		if err != nil || freed {
 			return roomResult{}, err
 		}
-		return roomResult{soldOut: ls}, nil
+		if seen != nil {
+			s.soldOut.remember(*seen)
+		}
+		return roomResult{soldOut: ls, seen: seen}, nil
 	}
 	if len(low) == 0 {
 		return roomResult{busy: true}, nil
@@ -68,6 +69,20 @@ func (s *Store) makeRoom(ctx context.Context, r room) (roomResult, error) {
 		return roomResult{ledger: true}, nil
 	}
 	return roomResult{}, s.refillAll(ctx, r, low)
+}
+
+// lookFor counts the buckets of a cart without locks. Those who want one and the same bucket look together.
+func (s *Store) lookFor(ctx context.Context, r room) ([]level, *sighting, error) {
+	if len(r.lines) == 1 && !s.opts.NoLanes {
+		g, err := s.look(ctx, r.lines[0].Bucket(r.shop))
+		return []level{g.level}, &g, err
+	}
+	var ls []level
+	err := s.read(ctx, "count", func(ctx context.Context) (err error) {
+		ls, err = countLevels(ctx, s.db, bucketsOf(r.shop, r.lines))
+		return err
+	})
+	return ls, nil, err
 }
 
 // expireOf expires the due holds of these buckets, if MySQL decides, and tells whether there were any.
@@ -99,19 +114,30 @@ func (s *Store) refillAll(ctx context.Context, r room, buckets []reservation.Buc
 	return nil
 }
 
-// refill fills one bucket's pool from unpooled.
+// refill fills one bucket's pool from unpooled, because somebody waits for it.
 func (s *Store) refill(ctx context.Context, st reservation.Stamp, b reservation.Bucket) error {
-	_, err := s.shared(ctx, "refill "+b.String(), st, func(ctx context.Context) (int, error) { return 0, s.refillNow(ctx, st, b) })
+	_, err := s.shared(ctx, "refill "+b.String(), st, func(ctx context.Context) (int, error) {
+		added, err := s.fill(ctx, st, b, int64(s.opts.PoolSize))
+		if err == nil && added > 0 {
+			s.metrics.refills.WithLabelValues("inline").Inc()
+		}
+		return int(added), err
+	})
 	return err
 }
 
-// shared runs upkeep once for all callers of this process that want it at the same time and with the same stamp. It
-// runs under a context of its own, so that the first one's giving up does not fail the others.
+// shared runs upkeep once for all callers of this process that want it at the same time and with the same stamp.
 func (s *Store) shared(ctx context.Context, what string, st reservation.Stamp, do func(context.Context) (int, error)) (int, error) {
-	key := fmt.Sprintf("%s %d %s", what, st.Epoch, st.Stage)
-	ch := s.upkeep.DoChan(key, func() (any, error) {
+	return coalesce(ctx, s, &s.upkeep, fmt.Sprintf("%s %d %s", what, st.Epoch, st.Stage), do)
+}
+
+// coalesce does something once for all callers that want it at the same time. It runs under a context of its own, so
+// that the first one's giving up does not fail the others.
+func coalesce[T any](ctx context.Context, s *Store, group *singleflight.Group, key string, do func(context.Context) (T, error)) (T, error) {
+	var none T
+	ch := group.DoChan(key, func() (any, error) {
 		if !s.enter() {
-			return 0, unavailable(errClosed)
+			return none, unavailable(errClosed)
 		}
 		defer s.running.Done()
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.WriteTimeout+s.opts.LockWait)
@@ -121,17 +147,17 @@ func (s *Store) shared(ctx context.Context, what string, st reservation.Stamp, d
 	})
 	select {
 	case res := <-ch:
-		n, _ := res.Val.(int)
-		return n, res.Err
+		v, _ := res.Val.(T)
+		return v, res.Err
 	case <-ctx.Done():
-		return 0, unavailable(context.Cause(ctx))
+		return none, unavailable(context.Cause(ctx))
 	}
 }
 
-// refillNow inserts the missing ids of 1..PoolSize, as far as unpooled goes. An id that a transaction has taken
-// and not yet committed is still visible here, so it is never given out twice.
-func (s *Store) refillNow(ctx context.Context, st reservation.Stamp, b reservation.Bucket) error {
-	var added int64
+// fill inserts missing ids of 1..PoolSize, as far as unpooled goes and not more than limit, and tells how many. An id
+// that a transaction has taken and not yet committed is still visible here, so it is never given out twice.
+func (s *Store) fill(ctx context.Context, st reservation.Stamp, b reservation.Bucket, limit int64) (int64, error) {
+	var added, pool int64
 	w := work{path: "refill", op: reservation.OpReserve, stamp: st}
 	err := s.write(ctx, w, func(ctx context.Context, t *tx) error {
 		added = 0
@@ -149,7 +175,8 @@ func (s *Store) refillNow(ctx context.Context, st reservation.Stamp, b reservati
 		if err != nil {
 			return err
 		}
-		missing = missing[:min(int64(len(missing)), ls[0].unpooled)]
+		pool = int64(s.opts.PoolSize - len(missing))
+		missing = missing[:min(int64(len(missing)), ls[0].unpooled, limit)]
 		if len(missing) == 0 {
 			return nil
 		}
@@ -165,13 +192,16 @@ func (s *Store) refillNow(ctx context.Context, st reservation.Stamp, b reservati
 	})
 	var uo *reservation.UnknownOutcomeError
 	if errors.As(err, &uo) {
-		return unavailable(err) // a refill promises nothing to anybody; the next look sees what became of it
+		return 0, unavailable(err) // a refill promises nothing to anybody; the next look sees what became of it
 	}
-	if err == nil && added > 0 {
-		s.metrics.refills.Inc()
+	if err != nil {
+		return 0, err
+	}
+	if added > 0 {
 		s.metrics.refillUnits.Add(float64(added))
+		s.drains.counted(b, pool+added)
 	}
-	return err
+	return added, nil
 }
 
 // missingIDs gives the unit ids of a bucket that are free to be used again, lowest first.

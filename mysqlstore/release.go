@@ -15,7 +15,7 @@ func (s *Store) Release(ctx context.Context, st reservation.Stamp, shop int64, i
 
 // release is Release; with mark, the outcome is answered without Redis.
 func (s *Store) release(ctx context.Context, st reservation.Stamp, shop int64, id reservation.ID, mark bool) (reservation.ReleaseResult, error) {
-	seen, err := s.lookForClaim(ctx, shop, id)
+	seen, err := s.lookForEnding(ctx, shop, id)
 	if err != nil {
 		return reservation.ReleaseResult{}, err
 	}
@@ -23,8 +23,12 @@ func (s *Store) release(ctx context.Context, st reservation.Stamp, shop int64, i
 		return reservation.ReleaseResult{}, s.goneOrUnknown(ctx, shop, id)
 	}
 	var res reservation.ReleaseResult
-	var done time.Time // of an earlier run of the body, whose COMMIT was not confirmed
-	w := work{path: "release", op: reservation.OpRelease, stamp: st, id: id, lines: len(seen.Lines)}
+	told := s.endInLane(ctx, st, reservation.OpRelease, seen, mark)
+	if told.answered() {
+		return told.release, told.err
+	}
+	done := told.done // by an earlier transaction, whose COMMIT was not confirmed
+	w := told.work(work{path: "release", op: reservation.OpRelease, stamp: st, id: id, lines: len(seen.Lines)})
 	err = s.write(ctx, w, func(ctx context.Context, t *tx) error {
 		_, cur, err := lockReservation(ctx, t, seen)
 		if err != nil {

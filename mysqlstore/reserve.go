@@ -3,6 +3,7 @@ package mysqlstore
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -30,10 +31,14 @@ func (s *Store) reserve(ctx context.Context, a *reserving) (reservation.Result, 
 	st, req := a.st, a.req
 	waited := false
 	for n := 1; ; n++ {
-		err := a.try(ctx)
+		a.recall()
+		err := a.attempt(ctx)
 		var taken *keyTakenError
 		switch {
 		case err == nil:
+			if a.recalled && a.levels != nil && !a.res.Replayed {
+				s.metrics.soldOutMemory.Inc()
+			}
 			return a.res, nil
 		case errors.As(err, &taken):
 			if err := s.retireKey(ctx, st, taken.holder); err != nil {
@@ -43,12 +48,14 @@ func (s *Store) reserve(ctx context.Context, a *reserving) (reservation.Result, 
 		case !errors.Is(err, errShort):
 			return reservation.Result{}, busyAtLast(ctx, waited, err)
 		}
+		a.levels, a.seen, a.recalled = nil, nil, false
 		next, err := s.makeRoom(ctx, room{st: st, shop: req.Shop, lines: req.Lines, large: a.ledger || s.large(req.Lines), expire: st.Stage.Truth() == reservation.MySQL})
 		switch {
 		case err != nil:
 			return reservation.Result{}, busyAtLast(ctx, waited, err)
 		case next.soldOut != nil:
-			a.levels = next.soldOut
+			a.looks++
+			a.levels, a.seen = next.soldOut, next.seen
 		case next.ledger:
 			a.ledger = true
 		case next.busy:
@@ -83,12 +90,44 @@ type reserving struct {
 	mark   bool    // the outcome is answered without Redis
 	ledger bool    // take from unpooled first
 	levels []level // not nil: sold out, as read without locks
-	res    reservation.Result
-	again  bool // an earlier attempt of this call came as far as storing the record, or met somebody's
+	seen   *sighting
+	looks  int // that found it sold out
+	// recalled: another caller's look
+	recalled bool
+	res      reservation.Result
+	again    bool // an earlier attempt of this call came as far as storing the record, or met somebody's
+	prior    error
 }
 
-func (a *reserving) try(ctx context.Context) error {
-	w := work{path: "reserve", op: reservation.OpReserve, stamp: a.st, id: a.id, lines: len(a.req.Lines)}
+// recall takes another caller's look for its own, if it found too little just now.
+func (a *reserving) recall() {
+	if a.levels != nil || a.s.opts.NoLanes || len(a.req.Lines) != 1 {
+		return
+	}
+	l := a.req.Lines[0]
+	if g := a.s.soldOut.short(l.Bucket(a.req.Shop), l.Quantity, a.s.opts.Now()); g != nil {
+		a.levels, a.seen, a.recalled = []level{g.level}, g, true
+	}
+}
+
+// believes tells whether the caller is still sold out. What a look said is believed for a moment, and not once stock
+// was given back; but who has looked several times is answered in the end.
+func (a *reserving) believes(now time.Time) bool {
+	if a.levels == nil {
+		return false
+	}
+	return a.seen == nil || a.looks >= ownLooks || a.s.soldOut.holds(a.seen, now)
+}
+
+// try runs one transaction of its own, and again as write does. After its first attempt the lane's turn is over.
+func (a *reserving) try(ctx context.Context, attempted func()) error {
+	w := work{
+		path: "reserve", op: reservation.OpReserve, stamp: a.st, id: a.id, lines: len(a.req.Lines),
+		prior: a.prior, attempted: attempted,
+	}
+	if !a.believes(a.s.opts.Now()) {
+		a.levels, a.seen = nil, nil
+	}
 	first := true
 	return a.s.write(ctx, w, func(ctx context.Context, t *tx) error {
 		a.again = a.again || !first

@@ -3,6 +3,7 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"sync"
 
 	"golang.org/x/sync/singleflight"
@@ -14,7 +15,11 @@ import (
 type Store struct {
 	opts    Options
 	db      *sql.DB
+	packets *sql.DB // connections that take several statements at once; nil: none do
 	metrics *metrics
+	lanes   lanes
+	soldOut *soldOut
+	drains  *drains
 	upkeep  singleflight.Group // refills and expiries on need, and raises of the fence, by what and stamp
 	raising chan struct{}      // holds one token: the fence's row is changed by one at a time
 
@@ -45,20 +50,44 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	db, err := OpenDB(o.DSN, o)
-	if err != nil {
+	s := &Store{opts: o, raising: make(chan struct{}, 1), soldOut: newSoldOut(), drains: newDrains()}
+	s.lanes.open = map[laneKey]*lane{}
+	if err := s.openPools(); err != nil {
 		return nil, err
 	}
-	s := &Store{opts: o, db: db, raising: make(chan struct{}, 1)}
 	if !o.Lazy {
 		if err := s.CheckSchema(ctx); err != nil {
-			_ = db.Close()
+			_ = s.closePools()
 			return nil, err
 		}
 	}
 	s.metrics = newMetrics(o.Registerer, o.Pod)
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	return s, nil
+}
+
+// openPools opens the connections: for shared transactions apart from the others, since a connection that takes several
+// statements at once is to carry nothing but constants of this package.
+func (s *Store) openPools() (err error) {
+	rest := s.opts
+	if n := rest.MaxOpenConns / packetShare; n >= 2 && !rest.NoLanes && !rest.NoMultiStatements {
+		share := s.opts
+		share.MaxOpenConns = n
+		rest.MaxOpenConns -= n
+		if s.packets, err = openDB(s.opts.DSN, share, true); err != nil {
+			return err
+		}
+	}
+	s.db, err = OpenDB(s.opts.DSN, rest)
+	return err
+}
+
+func (s *Store) closePools() error {
+	err := s.db.Close()
+	if s.packets != nil {
+		err = errors.Join(err, s.packets.Close())
+	}
+	return err
 }
 
 // DB is the store's pool of connections, with its settings, for others that keep their tables in the pod's schema.
@@ -72,7 +101,7 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	s.end()
 	s.running.Wait()
-	return s.db.Close()
+	return s.closePools()
 }
 
 // enter counts a piece of upkeep in, unless the store is closed.

@@ -179,10 +179,14 @@ func (s *Store) expireBatch(ctx context.Context, st reservation.Stamp, batch []d
 	if skip {
 		lock = qLedgerTryLock
 	}
+	attempted, err := s.expireTurn(ctx, st, batch)
+	if err != nil {
+		return nil, err
+	}
 	var done []reservation.Record
 	var before time.Time // at which an earlier run of the body set them expired, whose COMMIT was not confirmed
-	w := work{path: "expire", op: reservation.OpExpire, stamp: st, lines: lines}
-	err := s.write(ctx, w, func(ctx context.Context, t *tx) error {
+	w := work{path: "expire", op: reservation.OpExpire, stamp: st, lines: lines, attempted: attempted}
+	err = s.write(ctx, w, func(ctx context.Context, t *tx) error {
 		done = nil
 		ls, err := lockLedgers(ctx, t, lock, buckets)
 		if err != nil {
@@ -206,6 +210,20 @@ func (s *Store) expireBatch(ctx context.Context, st reservation.Stamp, batch []d
 	}
 	s.metrics.expired.Add(float64(len(done)))
 	return done, nil
+}
+
+// expireTurn waits for the lane of the first bucket. Claims and releases want the same ledger row, and where they are
+// many it is never free for a moment: whoever passes over locked rows would never find it.
+func (s *Store) expireTurn(ctx context.Context, st reservation.Stamp, batch []dueHold) (attempted func(), err error) {
+	if s.opts.NoLanes || len(batch) == 0 || len(batch[0].lines) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := s.withBudget(ctx)
+	defer cancel()
+	w := s.join(laneKey{ledgerLane, batch[0].lines[0].Bucket(batch[0].shop)}, reservation.OpExpire, &member{
+		ctx: ctx, stamp: st, id: batch[0].id, apart: true,
+	})
+	return w.turn.end, w.err
 }
 
 // dueRows locks the reservations, passing over locked ones, and gives those that are still held and due and whose

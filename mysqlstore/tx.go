@@ -28,6 +28,13 @@ type tx struct {
 	path  string // what it is part of, for failpoints
 	fence reservation.Fence
 	now   time.Time // MySQL's clock when the fence was read
+	stamp reservation.Stamp
+
+	packets   bool // statements may travel together
+	committed bool // COMMIT went with the last packet
+
+	took map[reservation.Bucket]int64 // units out of the pool
+	gave []reservation.Bucket         // whose available has gone up
 }
 
 // exec runs a statement and gives the number of rows it matched.
@@ -63,6 +70,10 @@ type work struct {
 	stamp reservation.Stamp
 	id    reservation.ID // whose row tells whether the write was committed; zero: the body's own locks tell
 	lines int
+	// prior is the COMMIT of a shared transaction that may have carried this out already, and gave no reply.
+	prior error
+	// attempted, if not nil, is called after each attempt.
+	attempted func()
 }
 
 // write runs the body in a transaction of its own, again after a deadlock, a lock wait, a lost race or a lost
@@ -75,9 +86,17 @@ func (s *Store) write(ctx context.Context, w work, body func(context.Context, *t
 	began := s.opts.Now()
 	defer func() { s.metrics.duration.WithLabelValues(w.path).Observe(s.opts.Now().Sub(began).Seconds()) }()
 
-	var unknown error // the reply to a COMMIT that is not yet accounted for
+	unknown := w.prior // the reply to a COMMIT that is not yet accounted for
+	if unknown != nil {
+		if proven, found := s.settle(ctx, w.id); proven && !found {
+			unknown = nil
+		}
+	}
 	for n := 1; ; n++ {
 		err := s.once(ctx, w, body)
+		if w.attempted != nil {
+			w.attempted()
+		}
 		if errors.Is(err, errBehind) {
 			behind := s.catchUp(ctx, w.stamp)
 			if behind == nil && n < s.opts.Attempts {
@@ -164,7 +183,7 @@ func (s *Store) once(ctx context.Context, w work, body func(context.Context, *tx
 		if err := checkFence(w.stamp, fence); err != nil {
 			return err
 		}
-		t.path, t.fence, t.now = w.path, fence, now
+		t.path, t.fence, t.now, t.stamp = w.path, fence, now, w.stamp
 		return body(ctx, t)
 	})
 }
@@ -173,10 +192,15 @@ func (s *Store) once(ctx context.Context, w work, body func(context.Context, *tx
 // sql.Tx.Commit, because that takes no context: against a server that hangs it would hold the caller for ever. For
 // the same reason the isolation level is set by the statement that BeginTx would send. The transaction always ends
 // here; a connection on which ROLLBACK fails is thrown away, so none goes back with a transaction open.
-func (s *Store) inTx(ctx context.Context, limit time.Duration, isolate, start string, body func(context.Context, *tx) error) (err error) {
+func (s *Store) inTx(ctx context.Context, limit time.Duration, isolate, start string, body func(context.Context, *tx) error) error {
+	return s.inTxOn(ctx, s.db, limit, isolate, start, body)
+}
+
+// inTxOn is inTx on a connection of this pool. Without the statements that begin it, the body's first packet does.
+func (s *Store) inTxOn(ctx context.Context, db *sql.DB, limit time.Duration, isolate, start string, body func(context.Context, *tx) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTimeLimit)
 	defer cancel()
-	conn, err := s.db.Conn(ctx)
+	conn, err := db.Conn(ctx)
 	if err != nil {
 		return s.limited(ctx, asSQL(err))
 	}
@@ -189,23 +213,46 @@ func (s *Store) inTx(ctx context.Context, limit time.Duration, isolate, start st
 	}()
 	t := &tx{conn: conn}
 	for _, q := range []string{isolate, start} {
+		if q == "" {
+			continue
+		}
 		if _, err := exec(ctx, conn, q); err != nil {
 			return s.limited(ctx, err)
 		}
 	}
 	if err := body(ctx, t); err != nil {
+		var ce *commitError
+		if errors.As(err, &ce) {
+			s.note(t)
+			return err
+		}
 		return s.limited(ctx, err)
 	}
-	s.step(t, "commit")
-	if err := ctx.Err(); err != nil {
-		return s.limited(ctx, asSQL(err)) // not sent
-	}
-	if _, err := conn.ExecContext(ctx, qCommit); err != nil {
-		return &commitError{err}
+	if !t.committed {
+		s.step(t, "commit")
+		if err := ctx.Err(); err != nil {
+			return s.limited(ctx, asSQL(err)) // not sent
+		}
+		if _, err := conn.ExecContext(ctx, qCommit); err != nil {
+			s.note(t)
+			return &commitError{err}
+		}
 	}
 	committed = true
+	s.note(t)
 	s.step(t, "committed")
 	return nil
+}
+
+// note takes down of what a transaction that is committed, or may be, has done to the pools.
+func (s *Store) note(t *tx) {
+	for _, b := range t.gave {
+		s.soldOut.forget(b)
+	}
+	for b, n := range t.took {
+		s.soldOut.forget(b) // fewer are left than was seen
+		s.drained(t.stamp, b, n)
+	}
 }
 
 // limited names the transaction's own time limit as the reason where it was that.

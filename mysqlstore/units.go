@@ -33,15 +33,36 @@ func lockUnits(ctx context.Context, t *tx, clause string, wants []want) (units [
 }
 
 func lockUnitChunk(ctx context.Context, t *tx, clause string, chunk []want, had []int64) ([][]int64, error) {
+	at := make(map[reservation.Bucket]int, len(chunk))
+	for n, w := range chunk {
+		at[w.bucket] = n
+	}
+	query, args := unitsQuery(clause, chunk)
+	if query == "" {
+		return nil, nil
+	}
+	var units [][]int64
+	err := each(ctx, t.conn, func(rows *sql.Rows) error {
+		b, id, err := scanUnit(rows)
+		if err != nil {
+			return err
+		}
+		had[at[b]]++
+		units = append(units, []int64{b.Shop, b.Item, b.Group, id})
+		return nil
+	}, query, args...)
+	return units, err
+}
+
+// unitsQuery is the statement that locks what is wanted; empty if that is nothing.
+func unitsQuery(clause string, wants []want) (string, []any) {
 	tag := tagUnitsTake
 	if clause == lockWait {
 		tag = tagUnitsForce
 	}
-	selects := make([]string, 0, len(chunk))
-	args := make([]any, 0, 4*len(chunk))
-	at := make(map[reservation.Bucket]int, len(chunk))
-	for n, w := range chunk {
-		at[w.bucket] = n
+	selects := make([]string, 0, len(wants))
+	args := make([]any, 0, 4*len(wants))
+	for _, w := range wants {
 		if w.units <= 0 {
 			continue
 		}
@@ -49,20 +70,14 @@ func lockUnitChunk(ctx context.Context, t *tx, clause string, chunk []want, had 
 		args = append(args, w.bucket.Shop, w.bucket.Item, w.bucket.Group, w.units)
 	}
 	if len(selects) == 0 {
-		return nil, nil
+		return "", nil
 	}
-	var units [][]int64
-	err := each(ctx, t.conn, func(rows *sql.Rows) error {
-		var b reservation.Bucket
-		var id int64
-		if err := rows.Scan(&b.Shop, &b.Item, &b.Group, &id); err != nil {
-			return asSQL(err)
-		}
-		had[at[b]]++
-		units = append(units, []int64{b.Shop, b.Item, b.Group, id})
-		return nil
-	}, tag+strings.Join(selects, unionAll), args...)
-	return units, err
+	return tag + strings.Join(selects, unionAll), args
+}
+
+func scanUnit(rows *sql.Rows) (b reservation.Bucket, id int64, err error) {
+	err = asSQL(rows.Scan(&b.Shop, &b.Item, &b.Group, &id))
+	return b, id, err
 }
 
 // deleteUnits takes locked units out of the pool.
@@ -74,8 +89,19 @@ func (s *Store) deleteUnits(ctx context.Context, t *tx, units [][]int64) error {
 	if err == nil && n != int64(len(units)) {
 		err = corrupt("%d of %d locked units could be deleted", n, len(units))
 	}
+	t.takes(units)
 	s.step(t, "units")
 	return err
+}
+
+// takes adds units to those that the transaction takes out of the pool.
+func (t *tx) takes(units [][]int64) {
+	if t.took == nil {
+		t.took = map[reservation.Bucket]int64{}
+	}
+	for _, u := range units {
+		t.took[reservation.Bucket{Shop: u[0], Item: u[1], Group: u[2]}]++
+	}
 }
 
 // take is what a quantity was made up of: from unpooled (also below 0), and from pool rows.

@@ -205,7 +205,7 @@ func (p *Pod) openStores(ctx context.Context, cfg *config.Config, opt Options) e
 		DSN: pc.MySQL.Reveal(), Pod: pc.ID, PoolSize: cfg.Defaults.PoolSize, LargeCart: int64(t.LargeCart),
 		Retention: cfg.Defaults.Retention, LatePolicy: cfg.Defaults.LateClaim, WriteTimeout: t.MySQL.TransactionLimit,
 		Deadline: t.MySQL.Deadline, Attempts: t.MySQL.Attempts,
-		LockWait: t.MySQL.LockWait, MaxOpenConns: t.MySQL.Connections, Logger: opt.Logger, Registerer: opt.Registerer,
+		LockWait: t.MySQL.LockWait, MaxOpenConns: t.MySQL.Connections, LowWater: lowWater(cfg.Defaults.LowWater), Logger: opt.Logger, Registerer: opt.Registerer,
 		Lazy: true,
 	})
 	if err != nil {
@@ -225,6 +225,14 @@ func (p *Pod) openStores(ctx context.Context, cfg *config.Config, opt Options) e
 		LatePolicy: cfg.Defaults.LateClaim, PinLease: t.PinLease, Logger: opt.Logger, Registerer: opt.Registerer,
 	})
 	return err
+}
+
+// lowWater is the store's option for the configuration's part, where 0 means that no pool is refilled in the background.
+func lowWater(part float64) float64 {
+	if part == 0 {
+		return -1
+	}
+	return part
 }
 
 // openCatchUp makes the catch-up that runs all the time.

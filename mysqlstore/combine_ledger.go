@@ -1,0 +1,242 @@
+package mysqlstore
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// ending is a claim or a release of a reservation whose buckets are known.
+type ending struct {
+	op   reservation.Op
+	seen *row
+	mark bool // the outcome is answered without Redis
+}
+
+// endInLane carries a claim or a release out together with others of its first bucket, or says that it is to be run
+// alone, with the lane's turn if it has one.
+func (s *Store) endInLane(ctx context.Context, st reservation.Stamp, op reservation.Op, seen *row, mark bool) word {
+	if s.opts.NoLanes || len(seen.Lines) == 0 || len(seen.Lines) > laneLines {
+		return word{why: "case"}
+	}
+	ctx, cancel := s.withBudget(ctx)
+	defer cancel()
+	return s.join(laneKey{ledgerLane, seen.Lines[0].Bucket(seen.Shop)}, op, &member{
+		ctx: ctx, stamp: st, id: seen.ID, shop: seen.Shop, lines: len(seen.Lines),
+		ending: &ending{op: op, seen: seen, mark: mark},
+	})
+}
+
+// endings is a shared transaction of claims and releases. What needs more than the ledger's rows and the
+// reservation's own (a claim of what holds nothing, a refund, a late claim under a policy that refuses) is run alone.
+type endings struct {
+	s       *Store
+	members []*member
+
+	rows  map[reservation.ID]*row
+	ls    ledgers
+	words []word // by member
+
+	at      time.Time
+	moves   map[reservation.Bucket]*move
+	ends    []byte // as qRecordsEnd reads them
+	ended   int
+	freed   []reservation.ID // whose lines are dropped
+	lines   int
+	entries []any
+	marked  []reservation.ID
+}
+
+func (s *Store) shareEndings(ctx context.Context, batch []*member) {
+	b := &endings{s: s, members: batch}
+	w := work{path: "ledger_shared", op: reservation.OpClaim, stamp: batch[0].stamp}
+	for _, m := range batch {
+		w.lines += m.lines
+	}
+	if err := s.together(ctx, w, b); err != nil {
+		s.tellAll(batch, err, b.at)
+		return
+	}
+	for n, m := range batch {
+		if c := b.words[n].claim; m.ending.op == reservation.OpClaim && c.Late && !c.Replayed && b.words[n].answered() {
+			s.toldLate(ctx, c.Record, c.Record.State)
+		}
+		s.tell(m, b.words[n])
+	}
+}
+
+func (b *endings) opening() []statement {
+	b.rows = make(map[reservation.ID]*row, len(b.members))
+	var buckets []reservation.Bucket
+	ids := make([]reservation.ID, len(b.members))
+	for n, m := range b.members {
+		buckets = append(buckets, m.ending.seen.buckets()...)
+		ids[n] = m.id
+	}
+	slices.SortFunc(ids, func(x, y reservation.ID) int { return bytes.Compare(x[:], y[:]) })
+	b.ls = newLedgers(buckets)
+	return []statement{
+		{query: qLedgerLock, args: []any{jsonBucketList(b.ls.buckets())}, scan: b.ls.scan},
+		{query: qRecordsLock, args: []any{jsonHex(ids)}, scan: func(rows *sql.Rows) error {
+			r, err := scanRow(rows)
+			if err == nil {
+				b.rows[r.ID] = r
+			}
+			return err
+		}},
+	}
+}
+
+func (b *endings) decide(t *tx) ([]statement, error) {
+	b.words = make([]word, len(b.members))
+	b.moves, b.ends, b.ended = map[reservation.Bucket]*move{}, nil, 0
+	b.freed, b.lines, b.entries, b.marked = nil, 0, nil, nil
+	b.at = t.now
+	for _, r := range b.rows {
+		b.at = later(b.at, r.at)
+	}
+	for n, m := range b.members {
+		b.words[n] = b.decideOne(m, b.rows[m.id])
+	}
+	return b.writes(t), nil
+}
+
+// decideOne says what one member is told, if the transaction is committed.
+func (b *endings) decideOne(m *member, cur *row) word {
+	if cur == nil {
+		return word{err: reservation.ErrNotFound} // purged since
+	}
+	for _, bucket := range cur.buckets() {
+		if l := b.ls.find(bucket); l == nil || !l.known {
+			return word{why: "case"}
+		}
+	}
+	fresh := m.ending.mark && !cur.Marked
+	if m.ending.op == reservation.OpClaim {
+		return b.claim(cur, fresh)
+	}
+	return b.release(cur, fresh)
+}
+
+func (b *endings) claim(cur *row, fresh bool) word {
+	switch cur.State {
+	case reservation.Claimed, reservation.Refused:
+		if fresh {
+			return word{why: "case"}
+		}
+		return word{claim: reservation.ClaimResult{Record: cur.Record, Late: cur.Late, Replayed: true}}
+	case reservation.Held:
+	case reservation.Expired:
+		return word{why: "case"}
+	default:
+		return word{err: &reservation.ConflictError{Op: reservation.OpClaim, State: cur.State}}
+	}
+	late := !cur.at.Before(cur.ExpiresAt)
+	if late && b.s.opts.LatePolicy == reservation.RefuseLate || !covered(cur.Lines, cur.Shop, b.ls) {
+		return word{why: "case"}
+	}
+	for _, c := range claimChanges(b.ls, cur.Record) {
+		b.entries = append(b.entries, c.Bucket.Shop, c.Bucket.Item, c.Bucket.Group, cur.ID[:], c.Delta, c.Version, b.at)
+		l := b.ls.find(c.Bucket)
+		l.onHand, l.version = l.onHand+c.Delta, c.Version
+		mv := b.move(c.Bucket)
+		mv.onHand, mv.version = mv.onHand+c.Delta, mv.version+1
+	}
+	cur.Late = late
+	cur.State, cur.ClaimedAt = reservation.Claimed, b.at
+	b.free(cur)
+	b.end(cur, fresh, 1)
+	return word{claim: reservation.ClaimResult{Record: cur.Record, Late: late}}
+}
+
+func (b *endings) release(cur *row, fresh bool) word {
+	held := cur.State == reservation.Held
+	switch cur.State {
+	case reservation.Released:
+		if fresh {
+			return word{why: "case"}
+		}
+		return word{release: reservation.ReleaseResult{Record: cur.Record, Replayed: true, WasExpired: !cur.ExpiredAt.IsZero()}}
+	case reservation.Held, reservation.Expired:
+	default:
+		return word{err: &reservation.ConflictError{Op: reservation.OpRelease, State: cur.State}}
+	}
+	if held {
+		for _, l := range cur.Lines {
+			b.move(l.Bucket(cur.Shop)).unpooled += l.Quantity
+		}
+		b.free(cur)
+	}
+	cur.State, cur.ReleasedAt = reservation.Released, b.at
+	b.end(cur, fresh, 2)
+	return word{release: reservation.ReleaseResult{Record: cur.Record, WasExpired: !held}}
+}
+
+// move is what the transaction does to one bucket.
+func (b *endings) move(bucket reservation.Bucket) *move {
+	mv := b.moves[bucket]
+	if mv == nil {
+		mv = &move{bucket: bucket}
+		b.moves[bucket] = mv
+	}
+	return mv
+}
+
+// free drops a reservation's live lines.
+func (b *endings) free(cur *row) {
+	b.freed = append(b.freed, cur.ID)
+	b.lines += len(cur.Lines)
+}
+
+// end writes a reservation's last state: 1 claimed, 2 released.
+func (b *endings) end(cur *row, fresh bool, kind int64) {
+	if fresh {
+		cur.Marked = true
+		b.marked = append(b.marked, cur.ID)
+	}
+	if b.ended++; b.ended > 1 {
+		b.ends = append(b.ends, ',')
+	}
+	b.ends = append(b.ends, '[', '"')
+	b.ends = hex.AppendEncode(b.ends, cur.ID[:])
+	b.ends = append(b.ends, '"', ',')
+	b.ends = strconv.AppendInt(b.ends, kind, 10)
+	for _, is := range []bool{cur.Late, cur.Marked} {
+		b.ends = append(b.ends, ',', '0')
+		if is {
+			b.ends[len(b.ends)-1] = '1'
+		}
+	}
+	b.ends = append(b.ends, ']')
+}
+
+func (b *endings) writes(t *tx) []statement {
+	if b.ended == 0 {
+		return nil
+	}
+	var sts []statement
+	if len(b.moves) > 0 {
+		moves := make([]move, 0, len(b.moves))
+		for _, mv := range b.moves {
+			moves = append(moves, *mv)
+		}
+		sts = append(sts, t.moves(moves))
+	}
+	sts = append(sts, change("record", b.ended, "reservations", qRecordsEnd, "["+string(b.ends)+"]", b.at, b.at))
+	if len(b.freed) > 0 {
+		sts = append(sts, change("lines", b.lines, "live lines", qLinesDeleteMany, jsonHex(b.freed)))
+	}
+	if n := len(b.entries) / 7; n > 0 {
+		sts = append(sts, change("entries", n, "entries", qEntriesClaimMany+repeat(entryValues, n), b.entries...))
+	}
+	if len(b.marked) > 0 {
+		sts = append(sts, change("mark", len(b.marked), "marks", qMarksInsert, t.now, jsonHex(b.marked)))
+	}
+	return sts
+}

@@ -1,0 +1,309 @@
+package mysqlstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twinhold/twinhold/reservation"
+)
+
+// A lane is where callers meet who want the same bucket for the same kind of work. While few are at work each runs its
+// own transaction, in its own goroutine. Who comes then waits, and is carried out with all the others that wait, in
+// one transaction that begins as soon as one before it has ended: an idle bucket waits for nothing.
+
+// laneKind is what the members of a lane have in common. Each kind has lanes of its own.
+type laneKind uint8
+
+const (
+	reserveLane laneKind = iota + 1 // reserves: they share unit rows, which are passed over where others hold them
+	ledgerLane                      // claims, releases and expiries: they want the ledger's row
+	lookLane                        // look-ups by id, of the whole store
+)
+
+// solo is how many members may run their own transaction side by side; together, how many shared ones may run.
+func (k laneKind) solo() int { return 2 }
+
+func (k laneKind) together() int {
+	if k == ledgerLane {
+		return 1
+	}
+	return 2
+}
+
+const (
+	// laneMembers, laneLines and laneUnits bound one shared transaction, and so the locks that it holds.
+	laneMembers = 256
+	laneLines   = 512
+	laneUnits   = 1000
+	// laneWaiting bounds the callers that wait in one lane, storeWaiting those in all lanes of the store.
+	laneWaiting  = 4096
+	storeWaiting = 16384
+)
+
+var errLaneFull = errors.New("too many callers wait already")
+
+type laneKey struct {
+	kind   laneKind
+	bucket reservation.Bucket // zero: of the whole store
+}
+
+// member is one caller's work in a lane. What it is about does not change once it has joined.
+type member struct {
+	ctx   context.Context //nolint:containedctx // the caller's, asked before its work begins
+	stamp reservation.Stamp
+	id    reservation.ID
+	shop  int64
+	key   string // empty: none
+	lines int
+	units int64
+	apart bool // it never shares: it waits for its turn alone
+
+	reserve *reserving
+	ending  *ending
+
+	at    time.Time // when it began to wait
+	begun bool      // its work has begun; guarded by lanes.mu
+	told  chan word
+}
+
+// word is what a member is told.
+type word struct {
+	turn *turn  // not nil: run alone now, and end the turn after the first attempt
+	why  string // not empty: the shared transaction did not carry it out: run alone, outside of the lane
+	// prior is the shared transaction's COMMIT without a reply, and done the instant that it wrote.
+	prior error
+	done  time.Time
+
+	err     error // the answer, if it is one
+	result  reservation.Result
+	claim   reservation.ClaimResult
+	release reservation.ReleaseResult
+	row     *row
+}
+
+// answered tells whether the member has its answer.
+func (w word) answered() bool { return w.turn == nil && w.why == "" }
+
+// work is the member's own transaction, after what it was told.
+func (w word) work(own work) work {
+	own.prior = w.prior
+	if w.turn != nil {
+		own.attempted = w.turn.end
+	}
+	return own
+}
+
+// lane is one queue. Idle ones do not exist.
+type lane struct {
+	key     laneKey
+	queue   []*member // first come, first served
+	running int       // transactions, alone or shared
+}
+
+// lanes are the lanes of a store.
+type lanes struct {
+	mu      sync.Mutex
+	open    map[laneKey]*lane
+	waiting int
+}
+
+// turn is the right to run one transaction of a lane. It ends once.
+type turn struct {
+	s    *Store
+	l    *lane
+	once sync.Once
+}
+
+func (t *turn) end() {
+	if t == nil {
+		return
+	}
+	t.once.Do(func() { t.s.leave(t.l) })
+}
+
+// join waits until the member's work is done or may be done by itself. It obeys the member's context: one that ends
+// before its work has begun changed nothing, one that ends later leaves the outcome open.
+func (s *Store) join(key laneKey, op reservation.Op, m *member) word {
+	w, waits := s.line(key, m)
+	if !waits {
+		return w
+	}
+	select {
+	case w := <-m.told:
+		return w
+	case <-m.ctx.Done():
+	}
+	if s.withdraw(key, m) {
+		s.metrics.laneDropped.Inc()
+		return word{err: unavailable(context.Cause(m.ctx))}
+	}
+	select {
+	case w := <-m.told:
+		return w
+	default:
+	}
+	if key.kind == lookLane {
+		return word{err: unavailable(context.Cause(m.ctx))}
+	}
+	return word{err: s.outcomeUnknown(work{path: key.kind.String() + "_shared", op: op}, context.Cause(m.ctx))}
+}
+
+// line queues the member, unless it may run at once or has to be refused.
+func (s *Store) line(key laneKey, m *member) (w word, waits bool) {
+	s.lanes.mu.Lock()
+	defer s.lanes.mu.Unlock()
+	l := s.lanes.open[key]
+	if l == nil {
+		l = &lane{key: key}
+		s.lanes.open[key] = l
+	}
+	if len(l.queue) == 0 && l.free(m) {
+		l.running++
+		return word{turn: &turn{s: s, l: l}}, false
+	}
+	if len(l.queue) >= laneWaiting || s.lanes.waiting >= storeWaiting {
+		s.metrics.busy.WithLabelValues("lane").Inc()
+		return word{err: unavailable(errLaneFull)}, false
+	}
+	m.told, m.at = make(chan word, 1), s.opts.Now()
+	l.queue = append(l.queue, m)
+	s.lanes.waiting++
+	return word{}, true
+}
+
+// free tells whether this member may run alone now.
+func (l *lane) free(m *member) bool {
+	if m.apart {
+		return l.running == 0
+	}
+	return l.running < l.key.kind.solo()
+}
+
+// withdraw takes a member out whose work has not begun.
+func (s *Store) withdraw(key laneKey, m *member) bool {
+	s.lanes.mu.Lock()
+	defer s.lanes.mu.Unlock()
+	if m.begun {
+		return false
+	}
+	m.begun = true
+	if l := s.lanes.open[key]; l != nil {
+		if n := slices.Index(l.queue, m); n >= 0 {
+			l.queue = slices.Delete(l.queue, n, n+1)
+			s.lanes.waiting--
+		}
+	}
+	return true
+}
+
+// leave ends one transaction of a lane, and starts what waits.
+func (s *Store) leave(l *lane) {
+	s.lanes.mu.Lock()
+	defer s.lanes.mu.Unlock()
+	l.running--
+	for l.running < l.key.kind.together() {
+		batch := s.nextBatch(l)
+		if len(batch) == 0 {
+			break
+		}
+		l.running++
+		s.begin(l, batch)
+	}
+	if l.running == 0 && len(l.queue) == 0 {
+		delete(s.lanes.open, l.key)
+	}
+}
+
+// begin starts a batch; one member by itself gets the turn.
+func (s *Store) begin(l *lane, batch []*member) {
+	t := &turn{s: s, l: l}
+	now := s.opts.Now()
+	for _, m := range batch {
+		s.metrics.laneWait.Observe(now.Sub(m.at).Seconds())
+	}
+	if len(batch) == 1 {
+		batch[0].told <- word{turn: t}
+		return
+	}
+	if !s.enter() {
+		l.running--
+		for _, m := range batch {
+			m.told <- word{err: unavailable(errClosed)}
+		}
+		return
+	}
+	go func() {
+		defer s.running.Done()
+		defer t.end()
+		s.share(l.key.kind, batch)
+	}()
+}
+
+// nextBatch takes the first that waits, and of those behind it all that can share a transaction with it, up to the
+// bounds. Whoever has gone is dropped.
+func (s *Store) nextBatch(l *lane) []*member {
+	var b batchOf
+	var rest []*member
+	for n, m := range l.queue {
+		if b.full() {
+			rest = append(rest, l.queue[n:]...)
+			break
+		}
+		gone := m.ctx.Err() != nil
+		if !gone && !b.take(m) {
+			rest = append(rest, m)
+			continue
+		}
+		m.begun = true
+		s.lanes.waiting--
+		if gone {
+			s.metrics.laneDropped.Inc()
+			m.told <- word{err: unavailable(context.Cause(m.ctx))}
+		}
+	}
+	l.queue = rest
+	return b.members
+}
+
+// batchOf collects members that can share a transaction: of one stamp, and no two with the same id or key.
+type batchOf struct {
+	members []*member
+	lines   int
+	units   int64
+	ids     map[reservation.ID]bool
+	keys    map[laneKeyOf]bool
+}
+
+type laneKeyOf struct {
+	shop int64
+	key  string
+}
+
+func (b *batchOf) full() bool {
+	return len(b.members) >= laneMembers || len(b.members) == 1 && b.members[0].apart
+}
+
+// take adds the member if it fits.
+func (b *batchOf) take(m *member) bool {
+	if len(b.members) == 0 {
+		b.ids, b.keys = map[reservation.ID]bool{}, map[laneKeyOf]bool{}
+	} else if first := b.members[0]; m.apart || m.stamp != first.stamp ||
+		b.lines+m.lines > laneLines || b.units+m.units > laneUnits {
+		return false
+	}
+	key := laneKeyOf{m.shop, m.key}
+	if b.ids[m.id] || m.key != "" && b.keys[key] {
+		return false
+	}
+	b.ids[m.id] = true
+	if m.key != "" {
+		b.keys[key] = true
+	}
+	b.members = append(b.members, m)
+	b.lines += m.lines
+	b.units += m.units
+	return true
+}
