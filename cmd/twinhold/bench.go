@@ -57,7 +57,11 @@ func newBenchKindCmd(a *app, kind, short, example string) *cobra.Command {
 		},
 	}
 	fl := cmd.Flags()
-	fl.IntVar(&f.opt.Callers, "callers", 0, "how many call at once, over all processes (default 64; 32 for neighbours)")
+	callers, what := 64, "how many call at once, over all processes"
+	if kind == bench.Neighbours {
+		callers, what = 32, what+"; half of them claim"
+	}
+	fl.IntVar(&f.opt.Callers, "callers", callers, what)
 	fl.Float64Var(&f.seconds, "seconds", 5, "how long each scheme is measured in each round")
 	fl.IntVar(&f.opt.Rounds, "runs", 3, "rounds; a ratio is the median of theirs")
 	fl.DurationVar(&f.opt.RTT, "rtt", 0, "added to every round trip to both servers, as in 500us")
@@ -113,7 +117,7 @@ func (f benchFlags) check() error {
 	if !(f.seconds > 0 && f.seconds <= time.Hour.Seconds()) {
 		errs = append(errs, fmt.Errorf("seconds %v is out of range: use 0.1 to 3600", f.seconds))
 	}
-	for name, n := range map[string]int{"runs": f.opt.Rounds, "processes": f.opt.Processes, "buckets": f.opt.Buckets} {
+	for name, n := range map[string]int{"callers": f.opt.Callers, "runs": f.opt.Rounds, "processes": f.opt.Processes, "buckets": f.opt.Buckets} {
 		if n == 0 {
 			errs = append(errs, fmt.Errorf("%s 0 is out of range: use 1 or more", name))
 		}

@@ -79,7 +79,7 @@ func schemasLeft(t *testing.T) []string {
 
 // Every scheme of every bench, with all that a flag can add, gives figures and balanced books, and leaves nothing.
 func TestEverySchemeIsExact(t *testing.T) {
-	for _, tc := range []struct {
+	benches := []struct {
 		name string
 		set  func(*Options)
 	}{
@@ -89,35 +89,45 @@ func TestEverySchemeIsExact(t *testing.T) {
 		{Claim, func(o *Options) { o.Retries = 0.2 }},
 		{SoldOut, func(o *Options) { o.Retries = 0.2 }},
 		{Neighbours, func(*Options) {}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			o := short(t, tc.name)
-			tc.set(&o)
-			res, err := Run(t.Context(), o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			b, _ := benchOf(tc.name)
-			if len(res.Rows) != len(b.schemes) || res.Base != b.schemes[0].name {
-				t.Errorf("base %s, %d rows, want %d: %+v", res.Base, len(res.Rows), len(b.schemes), res.Rows)
-			}
-			for _, r := range res.Rows {
-				if !r.Exact || r.OpsS <= 0 || r.P50 <= 0 || r.P99 < r.P50 || r.Ratio <= 0 || r.ServerUS == nil || r.ClientUS < 0 {
-					t.Errorf("%+v", r)
-				}
-				if r.Scheme == res.Base && r.Ratio != 1 {
-					t.Errorf("the base's ratio is %v", r.Ratio)
-				}
-			}
-			if left := schemasLeft(t); len(left) > 0 {
-				t.Errorf("left behind: %v", left)
-			}
-		})
+	}
+	t.Run("benches", func(t *testing.T) {
+		for _, tc := range benches {
+			t.Run(tc.name, func(t *testing.T) {
+				t.Parallel()
+				checkBench(t, tc.name, tc.set)
+			})
+		}
+	})
+	if left := schemasLeft(t); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func checkBench(t *testing.T, name string, set func(*Options)) {
+	t.Helper()
+	o := short(t, name)
+	set(&o)
+	res, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := benchOf(name)
+	if len(res.Rows) != len(b.schemes) || res.Base != b.schemes[0].name {
+		t.Errorf("base %s, %d rows, want %d: %+v", res.Base, len(res.Rows), len(b.schemes), res.Rows)
+	}
+	for _, r := range res.Rows {
+		if !r.Exact || r.OpsS <= 0 || r.P50 <= 0 || r.P99 < r.P50 || r.Ratio <= 0 || r.ServerUS == nil || r.ClientUS < 0 {
+			t.Errorf("%+v", r)
+		}
+		if r.Scheme == res.Base && r.Ratio != 1 {
+			t.Errorf("the base's ratio is %v", r.Ratio)
+		}
 	}
 }
 
 // One unit that is lost or doubled is found in every kind of book.
 func TestAPlantedUnitIsFound(t *testing.T) {
+	t.Parallel()
 	exec := func(query string) func(context.Context, *entrant) error {
 		return func(ctx context.Context, e *entrant) error {
 			db, err := openRows(e.place.DSN, 1)
@@ -133,23 +143,38 @@ func TestAPlantedUnitIsFound(t *testing.T) {
 		name, bench, scheme, want string
 		plant                     func(context.Context, *entrant) error
 	}{
-		{"a unit of the row is lost", Pool, "single_row", "left the stock",
-			exec("/* conn_tag:test */ UPDATE inventory SET available = available - 1")},
-		{"a header without its unit", Pool, "single_row_best", "are held or claimed",
-			exec("/* conn_tag:test */ UPDATE headers SET quantity = 2 LIMIT 1")},
-		{"a unit of the pool is lost", Pool, "pool", "I2:",
-			exec("/* conn_tag:test */ DELETE FROM reservation_units LIMIT 1")},
-		{"a unit went to somebody who was not told", Pool, "pool", "left the stock",
+		{
+			"a unit of the row is lost", Pool, "single_row", "left the stock",
+			exec("/* conn_tag:test */ UPDATE inventory SET available = available - 1"),
+		},
+		{
+			"a header without its unit", Pool, "single_row_best", "are held or claimed",
+			exec("/* conn_tag:test */ UPDATE headers SET quantity = 2 LIMIT 1"),
+		},
+		{
+			"a unit of the pool is lost", Pool, "pool", "I2:",
+			exec("/* conn_tag:test */ DELETE FROM reservation_units LIMIT 1"),
+		},
+		{
+			"a unit went to somebody who was not told", Pool, "pool", "left the stock",
 			exec("/* conn_tag:test */ UPDATE inventory_ledger l, (SELECT id FROM reservations LIMIT 1) r, reserved_quantities q " +
-				"SET l.unpooled = l.unpooled - 1, q.quantity = 2 WHERE q.reservation_id = r.id")},
-		{"a counter is one too high", Pool, "redis", "left the stock",
-			func(ctx context.Context, e *entrant) error { return bump(ctx, e.place) }},
-		{"a claim deducted twice", Claim, "claim", "I",
-			exec("/* conn_tag:test */ UPDATE inventory_ledger SET on_hand = on_hand - 1")},
-		{"a rejection was not stored", SoldOut, "stored", "rejections",
-			exec("/* conn_tag:test */ DELETE FROM headers LIMIT 1")},
+				"SET l.unpooled = l.unpooled - 1, q.quantity = 2 WHERE q.reservation_id = r.id"),
+		},
+		{
+			"a counter is one too high", Pool, "redis", "left the stock",
+			func(ctx context.Context, e *entrant) error { return bump(ctx, e.place) },
+		},
+		{
+			"a claim deducted twice", Claim, "claim", "I",
+			exec("/* conn_tag:test */ UPDATE inventory_ledger SET on_hand = on_hand - 1"),
+		},
+		{
+			"a rejection was not stored", SoldOut, "stored", "rejections",
+			exec("/* conn_tag:test */ DELETE FROM headers LIMIT 1"),
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			o := short(t, tc.bench)
 			o.Schemes, o.Base, o.tamper = []string{tc.scheme}, tc.scheme, tc.plant
 			o.Measure = 100 * time.Millisecond
@@ -171,6 +196,7 @@ func bump(ctx context.Context, p place) error {
 
 // Callers in processes of their own are summed: their grants are the stock's loss, their rates add up.
 func TestProcessesAreSummed(t *testing.T) {
+	t.Parallel()
 	o := short(t, Pool)
 	o.Processes, o.Callers, o.Schemes, o.Base = 3, 5, []string{"single_row_best", "redis"}, "single_row_best"
 	res, err := Run(t.Context(), o)
@@ -275,6 +301,7 @@ func TestPercentiles(t *testing.T) {
 
 // What was due and never begun counts with the time that it has waited.
 func TestAnOverloadedOpenLoopShowsItsQueue(t *testing.T) {
+	t.Parallel()
 	o := short(t, Pool)
 	o.Callers, o.Schemes, o.Base, o.Hold, o.Rate = 1, []string{"single_row"}, "single_row", 20*time.Millisecond, 1000
 	res, err := Run(t.Context(), o)
@@ -310,6 +337,7 @@ func TestPickerFollowsZipf(t *testing.T) {
 
 // Nothing is started where the pod's own schema is all that the user may write to.
 func TestRefusedWithoutASchemaOfItsOwn(t *testing.T) {
+	t.Parallel()
 	dsn := devtest.Schema(t)
 	admin, err := openRows(dsn, 1)
 	if err != nil {

@@ -96,7 +96,11 @@ func TestTheDelayLineEndsWithEitherSide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.close() //nolint:errcheck // closed again below would be an error
+	t.Cleanup(func() {
+		if err := d.close(); err != nil {
+			t.Error(err)
+		}
+	})
 	c, err := net.Dial("tcp", d.addr())
 	if err != nil {
 		t.Fatal(err)

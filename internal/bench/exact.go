@@ -8,7 +8,9 @@ type InexactError struct {
 	What   string
 }
 
-func (e *InexactError) Error() string { return fmt.Sprintf("scheme %s is not exact: %s", e.Scheme, e.What) }
+func (e *InexactError) Error() string {
+	return fmt.Sprintf("scheme %s is not exact: %s", e.Scheme, e.What)
+}
 
 // told is what the callers of a scheme were told in all rounds, and the holds that were laid for claims.
 type told struct{ granted, rejected, claimed, laid int64 }

@@ -176,7 +176,7 @@ func (m *meter) watch(ctx context.Context, pids []int, w window) {
 	if wait(ctx, time.Until(w.begin)) != nil {
 		return
 	}
-	client, server, known := ownCPU(), time.Duration(0), true
+	known := true
 	sum := func() (all time.Duration) {
 		for _, pid := range pids {
 			d, ok := processCPU(pid)
@@ -185,7 +185,7 @@ func (m *meter) watch(ctx context.Context, pids []int, w window) {
 		}
 		return all
 	}
-	server = sum()
+	client, server := ownCPU(), sum()
 	if wait(ctx, time.Until(w.end)) != nil {
 		return
 	}

@@ -161,5 +161,5 @@ func (o Options) Validate() error {
 
 // warmup is how long a scheme runs before it is measured: connections, caches, a filled pool.
 func (o Options) warmup() time.Duration {
-	return min(max(o.Measure/4, 300*time.Millisecond), 2*time.Second)
+	return min(max(o.Measure/4, min(o.Measure, 300*time.Millisecond)), 2*time.Second)
 }

@@ -39,7 +39,7 @@ func setUpPool(ctx context.Context, p place, stock int64) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close() //nolint:errcheck // nothing is under way
+	defer s.Close()
 	if _, err := s.InitFence(ctx, stamp()); err != nil {
 		return fmt.Errorf("set the fence of the pool: %w", err)
 	}

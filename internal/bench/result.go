@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -79,7 +79,9 @@ func sampleOf(m measured) sample {
 	return s
 }
 
-func perCall(d time.Duration, n int64) float64 { return float64(d) / float64(time.Microsecond) / float64(n) }
+func perCall(d time.Duration, n int64) float64 {
+	return float64(d) / float64(time.Microsecond) / float64(n)
+}
 
 // rowOf takes medians over the rounds; base has the samples of the same rounds.
 func rowOf(own, base []sample, ratioOfP99 bool) Row {
@@ -164,14 +166,11 @@ func (r Result) WriteText(w io.Writer) error {
 		head = "p99 ratio"
 	}
 	fmt.Fprintln(&b)
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "%s\tscheme\tops/s\tp50 ms\tp99 ms\tserver us/op\tclient us/op\texact\t\n", head)
+	const line = "%9s  %-21s %9s %9s %9s %12s %12s  %s\n"
+	fmt.Fprintf(&b, line, head, "scheme", "ops/s", "p50 ms", "p99 ms", "server us/op", "client us/op", "exact")
 	for _, row := range r.Rows {
-		fmt.Fprintf(t, "%.2f\t%s\t%.0f\t%.2f\t%.2f\t%s\t%.0f\t%s\t\n",
-			row.Ratio, row.Scheme, row.OpsS, row.P50, row.P99, orDash(row.ServerUS), row.ClientUS, yes(row.Exact))
-	}
-	if err := t.Flush(); err != nil {
-		return fmt.Errorf("write the table: %w", err)
+		fmt.Fprintf(&b, line, fixed(row.Ratio, 2), row.Scheme, fixed(row.OpsS, 0), fixed(row.P50, 2), fixed(row.P99, 2),
+			orDash(row.ServerUS), fixed(row.ClientUS, 0), yes(row.Exact))
 	}
 	fmt.Fprintln(&b)
 	for _, row := range r.Rows {
@@ -194,8 +193,10 @@ func orDash(v *float64) string {
 	if v == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%.0f", *v)
+	return fixed(*v, 0)
 }
+
+func fixed(v float64, digits int) string { return strconv.FormatFloat(v, 'f', digits, 64) }
 
 func yes(b bool) string {
 	if b {
