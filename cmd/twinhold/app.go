@@ -65,7 +65,7 @@ func newRootCmd(a *app) *cobra.Command {
 		newReserveCmd(a), newClaimCmd(a), newReleaseCmd(a), newGetCmd(a), newStockCmd(a), newServeCmd(a),
 		newStatusCmd(a), newFlipCmd(a), newKillCmd(a), newRearmCmd(a), newDrillCmd(a),
 		newFreezeCmd(a), newUnfreezeCmd(a), newAuditCmd(a), newReseedCmd(a),
-		newBenchCmd(a), newLabCmd(a),
+		newBenchCmd(a), newLabCmd(a), newConnsCmd(a),
 		newReconcileCmd(a),
 	)
 	return root
