@@ -8,11 +8,13 @@ import (
 	"slices"
 	"sync"
 	"text/tabwriter"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/spf13/cobra"
 
 	"github.com/twinhold/twinhold/config"
+	"github.com/twinhold/twinhold/internal/doctor"
 	"github.com/twinhold/twinhold/internal/podset"
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -21,9 +23,11 @@ func newDoctorCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
 		Short: "Check each store against what the design assumes",
-		Long: "Asks every pod's MySQL and Redis how they are set up: version and SKIP LOCKED, binlog_format ROW, noeviction,\n" +
-			"appendonly, clocks, schema, fence. It changes nothing. Exit 0: all is well, warnings at most. Exit 2: something\n" +
-			"has to be mended, and it says how.",
+		Long: "Asks every pod's MySQL and Redis how they are set up. MySQL: version, SKIP LOCKED, binary log, clock, schema, fence,\n" +
+			"what our connections get (lock wait, isolation, packet), limits, redo and binary log flushing and what it means for\n" +
+			"promises, read-only, purge lag and old read views, the account's rights, and how far a replica is behind. Redis:\n" +
+			"noeviction, appendonly, clock, fence. It changes nothing. Exit 0: all is well, warnings at most. Exit 2: something has\n" +
+			"to be mended, and it says how.",
 		Example: "  twinhold doctor --config twinhold.yaml",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context()) },
@@ -87,14 +91,15 @@ func examinePod(ctx context.Context, cfg *config.Config, pc config.Pod) []doctor
 		return []doctorFinding{{Pod: pc.ID, Store: "both", Check: "open", Result: resultFailure, Found: oneLine(err), Fix: "see twinhold config check"}}
 	}
 	defer closeLooked(ctx, p)
-	var inMySQL, inRedis []doctorFinding
+	var inMySQL, inReplica, inRedis []doctorFinding
 	var stage doctorFinding
 	var all sync.WaitGroup // at the same time: one that hangs does not hold up the others
 	all.Go(func() { inMySQL = examineMySQL(ctx, p) })
+	all.Go(func() { inReplica = examineReplica(ctx, p) })
 	all.Go(func() { inRedis = examineRedis(ctx, p) })
 	all.Go(func() { stage = examineStage(ctx, p) })
 	all.Wait()
-	return append(slices.Concat(inMySQL, inRedis), stage)
+	return append(slices.Concat(inMySQL, inReplica, inRedis), stage)
 }
 
 // examineStage compares the two fences with each other and with the configuration.
@@ -161,11 +166,15 @@ func fenceText(f reservation.Fence) string {
 func examineMySQL(ctx context.Context, p *podset.Pod) []doctorFinding {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
+	var asked []doctor.Finding
 	found, err := p.MySQL.Check(ctx)
+	if err == nil {
+		asked, err = doctor.Examine(ctx, p.MySQL.DB(), doctor.Options{})
+	}
 	if err != nil {
 		return []doctorFinding{{Pod: p.Config.ID, Store: "mysql", Check: "answers", Result: resultFailure, Found: oneLine(err), Fix: "is it running, and are address, user and password right?"}}
 	}
-	out := make([]doctorFinding, 0, len(found))
+	out := make([]doctorFinding, 0, len(found)+len(asked))
 	for _, f := range found {
 		d := doctorFinding{Pod: p.Config.ID, Store: "mysql", Check: f.Check, Result: resultOK, Found: f.Found, Fix: f.Hint}
 		if !f.OK {
@@ -173,7 +182,41 @@ func examineMySQL(ctx context.Context, p *podset.Pod) []doctorFinding {
 		}
 		out = append(out, d)
 	}
+	for _, f := range asked {
+		out = append(out, doctorFinding{Pod: p.Config.ID, Store: "mysql", Check: f.Check, Result: f.Result.String(), Found: f.Found, Fix: f.Fix})
+	}
 	return out
+}
+
+// replicaLag is how far a replica may be behind without a word: reconcile reads the primary from ten minutes on.
+const replicaLag = time.Minute
+
+// examineReplica asks how far the replica is behind, if there is one. No promise hangs on it, so nothing fails.
+func examineReplica(ctx context.Context, p *podset.Pod) []doctorFinding {
+	if p.Config.MySQLReplica.IsZero() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	d := doctorFinding{Pod: p.Config.ID, Store: "mysql_replica", Check: "follows", Result: resultWarning}
+	rounds, err := p.Reconcile(nil, 0)
+	if err != nil {
+		d.Found, d.Fix = oneLine(err), "see twinhold config check"
+		return []doctorFinding{d}
+	}
+	defer rounds.Close()
+	b, err := rounds.Behind(ctx)
+	switch {
+	case err != nil:
+		d.Found, d.Fix = oneLine(err), "is it running, and are address, user and password right? Until then reconcile reads the primary"
+	case b.Stopped:
+		d.Found, d.Fix = "it does not follow its primary any more", "see SHOW REPLICA STATUS on it, then START REPLICA"
+	case b.Lag > replicaLag:
+		d.Found, d.Fix = fmt.Sprintf("%v behind", b.Lag.Round(time.Second)), "can it keep up (replica_parallel_workers, its disk)? reconcile finds a fault that much later"
+	default:
+		d.Result, d.Found = resultOK, fmt.Sprintf("%v behind", b.Lag.Round(time.Second))
+	}
+	return []doctorFinding{d}
 }
 
 func examineRedis(ctx context.Context, p *podset.Pod) []doctorFinding {

@@ -8,20 +8,23 @@ import (
 	"time"
 )
 
-// behind is how far a replica is behind its primary, and what else it says of itself.
-type behind struct {
-	lag time.Duration
-	// stopped: it does not follow any more.
-	stopped bool
+// Behind is how far a replica is behind its primary, and what else it says of itself.
+type Behind struct {
+	Lag time.Duration
+	// Stopped: it does not follow any more.
+	Stopped bool
 }
+
+// Behind asks how far the replica is behind. There has to be one.
+func (r *Reconciler) Behind(ctx context.Context) (Behind, error) { return r.lagOf(ctx) }
 
 // lagOf asks both servers. The age of the first reservation that only the primary has needs no right of its own and knows
 // a replica that has stopped; what the replica says of itself needs REPLICATION CLIENT and knows changes that are no new
 // reservations. The greater counts.
-func (r *Reconciler) lagOf(ctx context.Context) (behind, error) {
+func (r *Reconciler) lagOf(ctx context.Context) (Behind, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.opts.PageTimeout)
 	defer cancel()
-	var b behind
+	var b Behind
 	newest := make([]byte, 16)
 	err := each(ctx, r.opts.Replica, func(rows *sql.Rows) error { return rows.Scan(&newest) }, qNewest)
 	if err != nil {
@@ -36,7 +39,7 @@ func (r *Reconciler) lagOf(ctx context.Context) (behind, error) {
 	if err != nil {
 		return b, &primaryError{err}
 	}
-	own.lag = max(own.lag, time.Duration(age)*time.Microsecond)
+	own.Lag = max(own.Lag, time.Duration(age)*time.Microsecond)
 	return own, nil
 }
 
@@ -51,8 +54,8 @@ func (e *primaryError) Unwrap() error { return e.err }
 
 // replicaSays reads the replica's own account. A server that does not give it (no right, before 8.0.22, no replica at
 // all) says nothing, which is no error: the other figure is there.
-func (r *Reconciler) replicaSays(ctx context.Context) (behind, error) {
-	var b behind
+func (r *Reconciler) replicaSays(ctx context.Context) (Behind, error) {
+	var b Behind
 	rows, err := r.opts.Replica.QueryContext(ctx, qReplica)
 	if err != nil {
 		return b, ctx.Err() //nolint:wrapcheck // the context's own
@@ -75,10 +78,10 @@ func (r *Reconciler) replicaSays(ctx context.Context) (behind, error) {
 			switch name {
 			case "Seconds_Behind_Source":
 				if s, err := strconv.ParseInt(values[i].String, 10, 64); err == nil {
-					b.lag = max(b.lag, time.Duration(s)*time.Second)
+					b.Lag = max(b.Lag, time.Duration(s)*time.Second)
 				}
 			case "Replica_SQL_Running", "Replica_IO_Running":
-				b.stopped = b.stopped || values[i].String == "No"
+				b.Stopped = b.Stopped || values[i].String == "No"
 			}
 		}
 	}

@@ -77,16 +77,16 @@ func (r *Reconciler) look(ctx context.Context, round *Round) (map[key]Finding, e
 		return r.lookAt(ctx, r.primary(), round)
 	}
 	b, err := r.lagOf(ctx)
-	round.Lag = b.lag
-	if err == nil && b.stopped {
+	round.Lag = b.Lag
+	if err == nil && b.Stopped {
 		round.note("the replica has stopped following: see SHOW REPLICA STATUS on it")
 	}
 	switch {
-	case err == nil && b.lag > r.opts.MaxLag:
-		round.note("the replica is %s behind, more than %s: the primary was read", b.lag.Round(time.Second), r.opts.MaxLag)
+	case err == nil && b.Lag > r.opts.MaxLag:
+		round.note("the replica is %s behind, more than %s: the primary was read", b.Lag.Round(time.Second), r.opts.MaxLag)
 	case err == nil:
 		var seen map[key]Finding
-		src := &source{db: r.opts.Replica, name: Replica, lag: b.lag, timeout: r.opts.PageTimeout}
+		src := &source{db: r.opts.Replica, name: Replica, lag: b.Lag, timeout: r.opts.PageTimeout}
 		if seen, err = r.lookAt(ctx, src, round); err == nil {
 			return seen, nil
 		}

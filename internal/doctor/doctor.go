@@ -1,0 +1,93 @@
+// Package doctor compares a pod's MySQL server with what the design assumes of it, beyond what the store itself checks
+// (version, SKIP LOCKED, binary log, clock, schema, fence): limits, flushing, privileges, old read views, and whether
+// our connections are what we asked for.
+//
+// It promises that each finding says what it found and, where it is not well, how to mend it; that what the account may
+// not see is said and not guessed; and that a server which is set up as the design assumes gives no failure.
+//
+// It never changes anything, on the server or in the schema.
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+// Result says how much a finding matters.
+type Result uint8
+
+// The results.
+const (
+	// OK: as it should be.
+	OK Result = iota + 1
+	// Warning: it works, and somebody should look.
+	Warning
+	// Failure: the store's promises do not hold on this server.
+	Failure
+)
+
+// String gives the result as doctor prints it.
+func (r Result) String() string {
+	switch r {
+	case OK:
+		return "ok"
+	case Warning:
+		return "warning"
+	case Failure:
+		return "failure"
+	default:
+		return fmt.Sprintf("result(%d)", uint8(r))
+	}
+}
+
+// Finding is one thing that the design needs of the server, and what was found.
+type Finding struct {
+	Check  string
+	Result Result
+	// Found is what the server says, Fix how to mend it where that is not well.
+	Found, Fix string
+}
+
+// Options say what is too much. A zero value takes the default.
+type Options struct {
+	// MaxReadView is how old another's transaction may be. Default 5m.
+	MaxReadView time.Duration
+	// MaxHistory is how many changes may wait for the purge. Default 1,000,000.
+	MaxHistory int64
+}
+
+const (
+	defaultMaxReadView = 5 * time.Minute
+	defaultMaxHistory  = 1_000_000
+)
+
+// Examine asks the server through the store's own connections (Store.DB, or mysqlstore.OpenDB). The error says only that
+// it could not be asked.
+func Examine(ctx context.Context, db *sql.DB, o Options) ([]Finding, error) {
+	o.MaxReadView = cmp.Or(o.MaxReadView, defaultMaxReadView)
+	o.MaxHistory = cmp.Or(o.MaxHistory, defaultMaxHistory)
+	v, err := readVariables(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	found := v.findings()
+	for _, look := range []func(context.Context, *sql.DB, Options) (Finding, error){purgeLag, readViews, serveRights, migrateRights, globalRights} {
+		f, err := look(ctx, db, o)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, f)
+	}
+	return found, nil
+}
+
+// judge makes a finding that is well or has this result and fix.
+func judge(check string, well bool, otherwise Result, found, fix string) Finding {
+	if well {
+		return Finding{Check: check, Result: OK, Found: found}
+	}
+	return Finding{Check: check, Result: otherwise, Found: found, Fix: fix}
+}
