@@ -48,14 +48,22 @@ type may struct{ right, table, query string }
 
 func serving() []may {
 	return []may{
-		{"SELECT, UPDATE", "inventory_ledger", qMayLedger}, {"INSERT", "inventory_ledger", qMayLedgerIn},
+		{"SELECT, UPDATE", "inventory_ledger", qMayLedger},
+		{"INSERT", "inventory_ledger", qMayLedgerIn},
 		{"SELECT, INSERT", "ledger_entries", qMayEntries},
-		{"SELECT, DELETE", "reservation_units", qMayUnits}, {"INSERT", "reservation_units", qMayUnitsIn},
-		{"SELECT, UPDATE", "reservations", qMayRecords}, {"INSERT", "reservations", qMayRecordsIn}, {"DELETE", "reservations", qMayPurge},
-		{"SELECT, DELETE", "reserved_quantities", qMayLines}, {"INSERT", "reserved_quantities", qMayLinesIn},
-		{"SELECT, UPDATE", "pod_fence", qMayFence}, {"INSERT", "pod_fence", qMayFenceIn},
-		{"SELECT, DELETE", "reservation_marks", qMayMarks}, {"INSERT", "reservation_marks", qMayMarksIn},
+		{"SELECT, DELETE", "reservation_units", qMayUnits},
+		{"INSERT", "reservation_units", qMayUnitsIn},
+		{"SELECT, UPDATE", "reservations", qMayRecords},
+		{"INSERT", "reservations", qMayRecordsIn},
+		{"DELETE", "reservations", qMayPurge},
+		{"SELECT, DELETE", "reserved_quantities", qMayLines},
+		{"INSERT", "reserved_quantities", qMayLinesIn},
+		{"SELECT, UPDATE", "pod_fence", qMayFence},
+		{"INSERT", "pod_fence", qMayFenceIn},
+		{"SELECT, DELETE", "reservation_marks", qMayMarks},
+		{"INSERT", "reservation_marks", qMayMarksIn},
 		{"SELECT, INSERT", "pod_audit", qMayAuditIn},
-		{"SELECT, UPDATE", "diff_tallies", qMayTallies}, {"INSERT", "diff_tallies", qMayTalliesIn},
+		{"SELECT, UPDATE", "diff_tallies", qMayTallies},
+		{"INSERT", "diff_tallies", qMayTalliesIn},
 	}
 }
