@@ -119,6 +119,12 @@ func checkBench(t *testing.T, name string, set func(*Options)) {
 		if !r.Exact || r.OpsS <= 0 || r.P50 <= 0 || r.P99 < r.P50 || r.Ratio <= 0 || r.ServerUS == nil || r.ClientUS < 0 {
 			t.Errorf("%+v", r)
 		}
+		if least := ms(o.RTT); r.P50 < least {
+			t.Errorf("%s: p50 is %v ms, and a round trip alone takes %v", r.Scheme, r.P50, least)
+		}
+		if least := ms(o.RTT + o.Hold); r.Scheme != "redis" && o.Retries < 0.5 && r.P50 < least {
+			t.Errorf("%s: p50 is %v ms, and a round trip with the hold takes %v", r.Scheme, r.P50, least)
+		}
 		if r.Scheme == res.Base && r.Ratio != 1 {
 			t.Errorf("the base's ratio is %v", r.Ratio)
 		}
@@ -310,6 +316,24 @@ func TestAnOverloadedOpenLoopShowsItsQueue(t *testing.T) {
 	}
 	if r := res.Rows[0]; r.OpsS > 50 || r.P50 < 40 {
 		t.Errorf("a caller that needs 20 ms and 1000 calls a second: %+v", r)
+	}
+}
+
+// The CPU of a process by the kernel's book is what the process says of itself, and nobody uses more than there is.
+func TestCPUIsThatOfTheProcess(t *testing.T) {
+	o := newOthers(os.Getpid())
+	for began := ownCPU(); ownCPU()-began < 100*time.Millisecond; {
+		newHistogram()
+	}
+	seen, ok := processCPU(os.Getpid())
+	if own := ownCPU(); !ok || seen < own-50*time.Millisecond || seen > own+50*time.Millisecond {
+		t.Errorf("the kernel says %v (%t), the process %v", seen, ok, own)
+	}
+	if share := o.share(); share == nil || *share < 0 || *share > 1 {
+		t.Errorf("others' share is %v", share)
+	}
+	if _, ok := processCPU(0); ok {
+		t.Error("no process has CPU time")
 	}
 }
 

@@ -26,9 +26,7 @@ func poolScheme(name, what string, alone bool) scheme {
 
 // storeOptions are the product's defaults, but for what is measured.
 func storeOptions(dsn string, alone bool) mysqlstore.Options {
-	o := mysqlstore.Options{DSN: dsn, Pod: pod}
-	_ = alone
-	return o
+	return mysqlstore.Options{DSN: dsn, Pod: pod, NoLanes: alone}
 }
 
 func setUpPool(ctx context.Context, p place, stock int64) error {

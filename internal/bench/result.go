@@ -51,6 +51,8 @@ type Result struct {
 	RTTMS     float64 `json:"rtt_ms"`
 	HoldMS    float64 `json:"hold_ms"`
 	Servers   string  `json:"servers"`
+	// OthersCPU is the part of this machine's cores that was used by other processes meanwhile; nil where it is not known.
+	OthersCPU *float64 `json:"others_cpu"`
 }
 
 // sample is one scheme in one round.
@@ -156,6 +158,7 @@ func (r Result) WriteText(w io.Writer) error {
 		{r.Skew > 0, fmt.Sprintf("buckets by Zipf, exponent %g", r.Skew)},
 		{r.Retries > 0, fmt.Sprintf("%g of the calls repeat the one before, with its key", r.Retries)},
 		{r.Servers != "", r.Servers},
+		{r.OthersCPU != nil, fmt.Sprintf("other processes used %.0f%% of the cores meanwhile", 100*deref(r.OthersCPU))},
 	} {
 		if extra.on {
 			fmt.Fprintln(&b, extra.text)
@@ -180,6 +183,13 @@ func (r Result) WriteText(w io.Writer) error {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	return nil
+}
+
+func deref(v *float64) float64 {
+	if v == nil {
+		return 0
+	}
+	return *v
 }
 
 func count(n int, one, many string) string {

@@ -31,6 +31,8 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 	if err := r.setUp(ctx); err != nil {
 		return r.result(), err
 	}
+	others := newOthers(o.Servers.MySQLPID, o.Servers.RedisPID)
+	defer func() { res.OthersCPU = others.share() }()
 	if o.Bench == Neighbours {
 		err = r.neighbours(ctx)
 	} else {
