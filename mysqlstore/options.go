@@ -2,6 +2,7 @@ package mysqlstore
 
 import (
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -50,6 +51,9 @@ type Options struct {
 	// NoMultiStatements sends the statements of a shared transaction one by one, for servers and proxies that do not
 	// take several in one packet.
 	NoMultiStatements bool
+
+	// Wrap, if not nil, is given the driver's connector and gives the one to connect by: it meters, and changes nothing.
+	Wrap func(driver.Connector) driver.Connector
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -168,7 +172,7 @@ func (o Options) validate() error {
 }
 
 // OpenDB opens the schema that a DSN names, with the settings that this package relies on. It does not connect yet.
-// Only LockWait and MaxOpenConns of the options are used.
+// Only LockWait, MaxOpenConns and Wrap of the options are used.
 func OpenDB(dsn string, o Options) (*sql.DB, error) {
 	return openDB(dsn, o, false)
 }
@@ -184,6 +188,9 @@ func openDB(dsn string, o Options, packets bool) (*sql.DB, error) {
 	c, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("mysqlstore: DSN: %w", err)
+	}
+	if o.Wrap != nil {
+		c = o.Wrap(c)
 	}
 	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(o.MaxOpenConns)
