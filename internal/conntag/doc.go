@@ -8,6 +8,8 @@
 // there. It adds no round trip, changes no statement and no error, and allocates nothing for a statement whose name is
 // known and that gives no rows (one small value for a query's rows).
 //
+// Several statements in one packet are one, under the first one's name.
+//
 // It never sees the statements that the driver itself sends while it connects. What the driver sends for BeginTx,
 // Commit, Rollback and Ping has no comment and is counted under driver.begin and so on.
 package conntag

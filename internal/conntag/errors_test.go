@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/twinhold/twinhold/internal/conntag"
 	"github.com/twinhold/twinhold/internal/devstack/devtest"
@@ -87,6 +88,40 @@ func TestErrorsByClass(t *testing.T) {
 	}
 	if got := r.failed("locker", conntag.ClassLockWait); got != 0 {
 		t.Errorf("the one who held the lock: %v", got)
+	}
+}
+
+// A packet of several statements is one, under the first one's tag; a later one's error is counted all the same.
+func TestAPacketThatFailsInItsMiddle(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	meter, err := conntag.New(conntag.Options{Registerer: reg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := mysql.ParseDSN(devtest.Schema(t) + "?multiStatements=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := mysql.NewConnector(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(meter.Wrap(c))
+	defer db.Close()
+	rows, err := db.QueryContext(t.Context(), "/* conn_tag:first */ SELECT 1; /* conn_tag:second */ SELECT * FROM nowhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() || rows.NextResultSet() {
+	}
+	wantNumber(t, rows.Err(), 1146)
+	_ = rows.Close()
+	if got := metric(t, reg, conntag.MetricErrors, map[string]string{"tag": "first", "class": conntag.ClassOther}); got != 1 {
+		t.Errorf("errors of the packet: %v", got)
+	}
+	if u := meter.Usage(); len(u) != 1 || u[0].Tag != "first" || u[0].Statements != 1 || u[0].InUse != 0 {
+		t.Errorf("%+v", u)
 	}
 }
 

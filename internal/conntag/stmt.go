@@ -89,9 +89,20 @@ func watched(r driver.Rows, t *tally) driver.Rows {
 // Next implements driver.Rows.
 func (r *rows) Next(dest []driver.Value) error {
 	err := r.fullRows.Next(dest)
+	r.note(err)
+	return err
+}
+
+// NextResultSet implements driver.RowsNextResultSet: a later statement of a packet fails here.
+func (r *rows) NextResultSet() error {
+	err := r.fullRows.NextResultSet()
+	r.note(err)
+	return err
+}
+
+func (r *rows) note(err error) {
 	if err != nil && !r.failed && !errors.Is(err, io.EOF) {
 		r.failed = true
 		r.tally.fail(err)
 	}
-	return err
 }
