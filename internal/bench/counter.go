@@ -40,8 +40,8 @@ func (p place) counter(bucket int) string {
 
 func counterKey(prefix string, bucket int) string { return prefix + ":avail:" + strconv.Itoa(bucket+1) }
 
-func setUpCounters(ctx context.Context, p place, stock int64) error {
-	return withRedis(p.Redis, func(c *redis.Client) error {
+func setUpCounters(ctx context.Context, p place, stock int64) (int64, error) {
+	return 0, withRedis(p.Redis, func(c *redis.Client) error {
 		pipe := c.Pipeline()
 		for n := range p.Buckets {
 			pipe.Set(ctx, p.counter(n), stock, 0)

@@ -30,15 +30,15 @@ func rowScheme(name, what string, open func(context.Context, Job) (session, erro
 	return scheme{name: name, what: what, setUp: setUpRows, open: open, read: readRows}
 }
 
-func setUpRows(ctx context.Context, p place, stock int64) error {
+func setUpRows(ctx context.Context, p place, stock int64) (int64, error) {
 	db, err := openRows(p.DSN, 1)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer db.Close()
 	for _, q := range []string{qRowInventory, qRowHeaders} {
 		if _, err := db.ExecContext(ctx, q); err != nil {
-			return fmt.Errorf("create the tables of the single row: %w", err)
+			return 0, fmt.Errorf("create the tables of the single row: %w", err)
 		}
 	}
 	items := make([]int, p.Buckets)
@@ -47,12 +47,12 @@ func setUpRows(ctx context.Context, p place, stock int64) error {
 	}
 	list, err := json.Marshal(items)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if _, err := db.ExecContext(ctx, qRowStock, stock, string(list)); err != nil {
-		return fmt.Errorf("stock the single rows: %w", err)
+		return 0, fmt.Errorf("stock the single rows: %w", err)
 	}
-	return nil
+	return 0, nil
 }
 
 func readRows(ctx context.Context, p place, stock int64) (books, error) {

@@ -57,10 +57,12 @@ func (r *run) setUp(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.setUp(ctx, p, r.bench.stock); err != nil {
+		r.o.Progress("setting up " + s.name)
+		laid, err := s.setUp(ctx, p, r.bench.stock)
+		if err != nil {
 			return err
 		}
-		r.entrants = append(r.entrants, &entrant{scheme: s, place: p, exact: true})
+		r.entrants = append(r.entrants, &entrant{scheme: s, place: p, exact: true, told: told{laid: laid}})
 	}
 	return nil
 }

@@ -76,8 +76,8 @@ type books struct {
 type scheme struct {
 	name string
 	what string // for people
-	// setUp makes the tables and the stock of a fresh place.
-	setUp func(ctx context.Context, p place, stock int64) error
+	// setUp makes the tables and the stock of a fresh place, and gives how many units it has reserved by itself.
+	setUp func(ctx context.Context, p place, stock int64) (laid int64, err error)
 	open  func(ctx context.Context, j Job) (session, error)
 	read  func(ctx context.Context, p place, stock int64) (books, error)
 	// redis: it is Redis that works, and not MySQL.
