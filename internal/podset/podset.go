@@ -19,6 +19,7 @@ import (
 
 	"github.com/twinhold/twinhold/config"
 	"github.com/twinhold/twinhold/diff"
+	"github.com/twinhold/twinhold/internal/conntag"
 	"github.com/twinhold/twinhold/internal/invariant"
 	"github.com/twinhold/twinhold/legacyredis"
 	"github.com/twinhold/twinhold/mysqlstore"
@@ -67,6 +68,7 @@ type Pod struct {
 	log          *slog.Logger
 	registerer   prometheus.Registerer
 	client       *legacyredis.Client
+	meter        *conntag.Meter  // who holds the connections to MySQL
 	rounds       sync.Mutex      // one round of catch-up at a time in this process
 	steady       *shadow.CatchUp // of the rounds that a router runs all the time
 	reconcile    background
@@ -200,18 +202,22 @@ func (p *Pod) note(format string, args ...any) {
 
 func (p *Pod) openStores(ctx context.Context, cfg *config.Config, opt Options) error {
 	t, pc := cfg.Tuning, p.Config
-	var err error
+	meter, err := conntag.New(conntag.Options{Registerer: ofPod(pc.ID, opt.Registerer)})
+	if err != nil {
+		return err
+	}
+	p.meter = meter
 	p.MySQL, err = mysqlstore.Open(ctx, mysqlstore.Options{
 		DSN: pc.MySQL.Reveal(), Pod: pc.ID, PoolSize: cfg.Defaults.PoolSize, LargeCart: int64(t.LargeCart),
 		Retention: cfg.Defaults.Retention, LatePolicy: cfg.Defaults.LateClaim, WriteTimeout: t.MySQL.TransactionLimit,
 		Deadline: t.MySQL.Deadline, Attempts: t.MySQL.Attempts,
 		LockWait: t.MySQL.LockWait, MaxOpenConns: t.MySQL.Connections, LowWater: lowWater(cfg.Defaults.LowWater), Logger: opt.Logger, Registerer: opt.Registerer,
-		Lazy: true,
+		Lazy: true, Wrap: meter.Wrap,
 	})
 	if err != nil {
 		return err
 	}
-	db, err := mysqlstore.OpenDB(pc.MySQL.Reveal(), mysqlstore.Options{MaxOpenConns: tallyConnections})
+	db, err := mysqlstore.OpenDB(pc.MySQL.Reveal(), mysqlstore.Options{MaxOpenConns: tallyConnections, Wrap: meter.Wrap})
 	if err != nil {
 		return err
 	}
@@ -233,6 +239,14 @@ func lowWater(part float64) float64 {
 		return -1
 	}
 	return part
+}
+
+// ofPod labels metrics with their pod.
+func ofPod(pod string, r prometheus.Registerer) prometheus.Registerer {
+	if r == nil {
+		return nil
+	}
+	return prometheus.WrapRegistererWith(prometheus.Labels{"pod": pod}, r)
 }
 
 // openCatchUp makes the catch-up that runs all the time.

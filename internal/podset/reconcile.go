@@ -42,7 +42,7 @@ func (p *Pod) Reconcile(r prometheus.Registerer, needed int) (*Rounds, error) {
 	o := reconcile.Options{Pod: p.Config.ID, Rounds: needed, HoldGrace: overdueAfter + p.grace + p.lease, Logger: p.log, Registerer: r}
 	rounds := &Rounds{}
 	open := func(dsn string) (db *sql.DB, err error) {
-		db, err = mysqlstore.OpenDB(dsn, mysqlstore.Options{MaxOpenConns: reconcileConnections})
+		db, err = mysqlstore.OpenDB(dsn, mysqlstore.Options{MaxOpenConns: reconcileConnections, Wrap: p.meter.Wrap})
 		if err == nil {
 			rounds.dbs = append(rounds.dbs, db)
 		}
