@@ -2,6 +2,8 @@ package mysqlstore
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -28,12 +30,22 @@ func (s *Store) claim(ctx context.Context, st reservation.Stamp, shop int64, id 
 		return reservation.ClaimResult{Record: rec, Replayed: true}, nil
 	}
 	told := s.endInLane(ctx, st, reservation.OpClaim, seen, mark)
-	if told.answered() {
-		return told.claim, told.err
+	if res, err = told.claim, told.err; !told.answered() {
+		res, err = s.claimAlone(ctx, st, seen, mark, told)
 	}
+	if errors.Is(err, errGone) {
+		return s.claim(ctx, st, shop, id, mark) // it is not looked for in memory any more
+	}
+	return res, err
+}
+
+// claimAlone is a claim in a transaction of its own, after what its lane told it.
+func (s *Store) claimAlone(ctx context.Context, st reservation.Stamp, seen *row, mark bool, told word) (reservation.ClaimResult, error) {
+	var res reservation.ClaimResult
+	id := seen.ID
 	done := told.done // by an earlier transaction, whose COMMIT was not confirmed
 	w := told.work(work{path: "claim", op: reservation.OpClaim, stamp: st, id: id, lines: len(seen.Lines)})
-	err = s.write(ctx, w, func(ctx context.Context, t *tx) error {
+	err := s.write(ctx, w, func(ctx context.Context, t *tx) error {
 		ls, cur, err := lockReservation(ctx, t, seen)
 		if err != nil {
 			return err
@@ -73,8 +85,11 @@ func (s *Store) lookForClaim(ctx context.Context, shop int64, id reservation.ID)
 	})
 }
 
-// lookForEnding is lookForClaim for those who want to know its buckets, together with others who do.
+// lookForEnding is lookForClaim for those who want to know its buckets: from memory, or together with others who do.
 func (s *Store) lookForEnding(ctx context.Context, shop int64, id reservation.ID) (*row, error) {
+	if r := s.recent.take(shop, id); r != nil && !s.opts.NoLanes {
+		return r, nil
+	}
 	return s.lookBy(ctx, shop, id, s.rowShared)
 }
 
@@ -100,11 +115,14 @@ func lockReservation(ctx context.Context, t *tx, seen *row) (ledgers, *row, erro
 		return nil, nil, err
 	}
 	cur, err := rowByID(ctx, t.conn, qRecordLock, seen.ID)
-	if err == nil && cur == nil {
-		err = reservation.ErrNotFound // purged since
+	if err == nil && (cur == nil || cur.purged()) {
+		err = errGone
 	}
 	return ls, cur, err
 }
+
+// errGone: the record was there when its buckets were looked for, and is past its retention now.
+var errGone = fmt.Errorf("%w any more", reservation.ErrNotFound)
 
 // claiming is a claim under its locks.
 type claiming struct {

@@ -71,7 +71,7 @@ func (s *Store) togetherOnce(ctx context.Context, w work, body sharing) error {
 		t.path, t.stamp, t.packets = w.path, w.stamp, s.packets != nil
 		sts := append([]statement{s.fenceStatement(t)}, body.opening()...)
 		if t.packets {
-			sts = append([]statement{{query: qIsolateRC}, {query: qStart}}, sts...)
+			sts = append([]statement{{query: qStart}}, sts...) // these connections are READ COMMITTED
 		}
 		if err := s.send(ctx, t, sts); err != nil {
 			return err

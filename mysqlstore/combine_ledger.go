@@ -109,8 +109,8 @@ func (b *endings) decide(t *tx) ([]statement, error) {
 
 // decideOne says what one member is told, if the transaction is committed.
 func (b *endings) decideOne(m *member, cur *row) word {
-	if cur == nil {
-		return word{err: reservation.ErrNotFound} // purged since
+	if cur == nil || cur.purged() {
+		return word{err: errGone}
 	}
 	for _, bucket := range cur.buckets() {
 		if l := b.ls.find(bucket); l == nil || !l.known {
@@ -233,10 +233,10 @@ func (b *endings) writes(t *tx) []statement {
 		sts = append(sts, change("lines", b.lines, "live lines", qLinesDeleteMany, jsonHex(b.freed)))
 	}
 	if n := len(b.entries) / 7; n > 0 {
-		sts = append(sts, change("entries", n, "entries", qEntriesClaimMany+repeat(entryValues, n), b.entries...))
+		sts = append(sts, insert("entries", qEntriesClaimMany+repeat(entryValues, n), b.entries...))
 	}
 	if len(b.marked) > 0 {
-		sts = append(sts, change("mark", len(b.marked), "marks", qMarksInsert, t.now, jsonHex(b.marked)))
+		sts = append(sts, insert("mark", qMarksInsert, t.now, jsonHex(b.marked)))
 	}
 	return sts
 }

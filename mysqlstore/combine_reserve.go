@@ -204,12 +204,12 @@ func insertRecords(recs []reservation.Record, marked []reservation.ID, t *tx) []
 			lines = append(lines, r.Shop, l.Item, l.Group, r.ID[:], l.Quantity)
 		}
 	}
-	sts := []statement{change("record", len(recs), "records", qRecordsInsert+repeat(recordValues, len(recs)), args...)}
+	sts := []statement{insert("record", qRecordsInsert+repeat(recordValues, len(recs)), args...)}
 	if n := len(lines) / 5; n > 0 {
-		sts = append(sts, change("lines", n, "lines", qLinesInsertMany+repeat(lineValues, n), lines...))
+		sts = append(sts, insert("lines", qLinesInsertMany+repeat(lineValues, n), lines...))
 	}
 	if len(marked) > 0 {
-		sts = append(sts, change("mark", len(marked), "marks", qMarksInsert, t.now, jsonHex(marked)))
+		sts = append(sts, insert("mark", qMarksInsert, t.now, jsonHex(marked)))
 	}
 	return sts
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -29,6 +30,10 @@ type crashJob struct {
 	ID              reservation.ID
 	CutClaim        reservation.ID
 	Raise           *reservation.AuditRecord // to the next epoch
+	Crowd           []reservation.Request    // all at once, under CrowdIDs; with CrowdClaims they are claimed
+	CrowdIDs        []reservation.ID
+	CrowdClaims     bool
+	Singly          bool // without packets of several statements
 }
 
 func crashChild() {
@@ -50,16 +55,46 @@ func runCrashJob(text []byte) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	s, err := openAgain(ctx, map[string]string{"dsn": job.DSN, "pod": job.Pod}, func(point string) {
-		if point == job.Point {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			select {}
-		}
+	s, err := mysqlstore.Open(ctx, mysqlstore.Options{
+		DSN: job.DSN, Pod: job.Pod, Retention: time.Hour, WriteTimeout: 3 * time.Second, NoMultiStatements: job.Singly,
+		Failpoint: func(point string) {
+			if point == job.Point {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				select {}
+			}
+		},
 	})
 	if err != nil {
 		return err
 	}
-	return job.run(ctx, s.(*mysqlstore.Store))
+	if len(job.Crowd) > 0 {
+		if err := job.crowd(ctx, s); err != nil {
+			return err
+		}
+		<-ctx.Done() // what goes on in the background has time to get there
+	}
+	return job.run(ctx, s)
+}
+
+// crowd carries out all of the crowd at once.
+func (j crashJob) crowd(ctx context.Context, s *mysqlstore.Store) error {
+	errs := make([]error, len(j.Crowd))
+	var wg sync.WaitGroup
+	for n, req := range j.Crowd {
+		wg.Go(func() {
+			if j.CrowdClaims {
+				_, errs[n] = s.Claim(ctx, j.Stamp, shop, j.CrowdIDs[n])
+				return
+			}
+			res, err := s.Reserve(ctx, j.Stamp, j.CrowdIDs[n], req)
+			if err == nil && (res.Record.State != reservation.Held || res.Record.ID != j.CrowdIDs[n]) {
+				err = fmt.Errorf("%+v", res)
+			}
+			errs[n] = err
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 func (j crashJob) run(ctx context.Context, s *mysqlstore.Store) (err error) {

@@ -3,6 +3,7 @@ package mysqlstore
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -10,9 +11,11 @@ import (
 	"github.com/twinhold/twinhold/reservation"
 )
 
-// A lane is where callers meet who want the same bucket for the same kind of work. While few are at work each runs its
-// own transaction, in its own goroutine. Who comes then waits, and is carried out with all the others that wait, in
-// one transaction that begins as soon as one before it has ended: an idle bucket waits for nothing.
+// A lane is where callers meet who want the same bucket for the same kind of work. Who finds it idle runs its own
+// transaction, in its own goroutine. Who comes while others are at work waits, and is carried out with all the others
+// that wait, in one transaction that begins as soon as the one before it has ended: an idle bucket waits for nothing.
+// A second transaction runs beside the first, where that gets ahead, once as many wait as the first one carries: the
+// round trips and the flush of one go on while the other computes.
 
 // laneKind is what the members of a lane have in common. Each kind has lanes of its own.
 type laneKind uint8
@@ -23,12 +26,10 @@ const (
 	lookLane                        // look-ups by id, of the whole store
 )
 
-// solo is how many members may run their own transaction side by side; together, how many shared ones may run.
-func (k laneKind) solo() int { return 2 }
-
-func (k laneKind) together() int {
-	if k == ledgerLane {
-		return 1
+// beside is how many transactions of a lane may run side by side, if they carry so many members.
+func (k laneKind) beside(members int) int {
+	if k == ledgerLane && members > 1 {
+		return 1 // the second one would wait for the row that the first has locked
 	}
 	return 2
 }
@@ -101,6 +102,7 @@ type lane struct {
 	key     laneKey
 	queue   []*member // first come, first served
 	running int       // transactions, alone or shared
+	carried int       // members of these
 }
 
 // lanes are the lanes of a store.
@@ -110,18 +112,25 @@ type lanes struct {
 	waiting int
 }
 
+func (l *lanes) waitingNow() float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return float64(l.waiting)
+}
+
 // turn is the right to run one transaction of a lane. It ends once.
 type turn struct {
-	s    *Store
-	l    *lane
-	once sync.Once
+	s       *Store
+	l       *lane
+	members int
+	once    sync.Once
 }
 
 func (t *turn) end() {
 	if t == nil {
 		return
 	}
-	t.once.Do(func() { t.s.leave(t.l) })
+	t.once.Do(func() { t.s.leave(t.l, t.members) })
 }
 
 // join waits until the member's work is done or may be done by itself. It obeys the member's context: one that ends
@@ -160,9 +169,8 @@ func (s *Store) line(key laneKey, m *member) (w word, waits bool) {
 		l = &lane{key: key}
 		s.lanes.open[key] = l
 	}
-	if len(l.queue) == 0 && l.free(m) {
-		l.running++
-		return word{turn: &turn{s: s, l: l}}, false
+	if len(l.queue) == 0 && (l.running == 0 || !m.apart && l.mayStart(1)) {
+		return word{turn: s.start(l, 1)}, false
 	}
 	if len(l.queue) >= laneWaiting || s.lanes.waiting >= storeWaiting {
 		s.metrics.busy.WithLabelValues("lane").Inc()
@@ -171,15 +179,19 @@ func (s *Store) line(key laneKey, m *member) (w word, waits bool) {
 	m.told, m.at = make(chan word, 1), s.opts.Now()
 	l.queue = append(l.queue, m)
 	s.lanes.waiting++
+	s.advance(l)
 	return word{}, true
 }
 
-// free tells whether this member may run alone now.
-func (l *lane) free(m *member) bool {
-	if m.apart {
-		return l.running == 0
-	}
-	return l.running < l.key.kind.solo()
+// mayStart tells whether a transaction may begin, if so many wait.
+func (l *lane) mayStart(waiting int) bool {
+	return l.running == 0 || waiting >= l.carried && l.running < l.key.kind.beside(max(waiting, l.carried))
+}
+
+func (s *Store) start(l *lane, members int) *turn {
+	l.running++
+	l.carried += members
+	return &turn{s: s, l: l, members: members}
 }
 
 // withdraw takes a member out whose work has not begun.
@@ -200,45 +212,52 @@ func (s *Store) withdraw(key laneKey, m *member) bool {
 }
 
 // leave ends one transaction of a lane, and starts what waits.
-func (s *Store) leave(l *lane) {
+func (s *Store) leave(l *lane, members int) {
 	s.lanes.mu.Lock()
 	defer s.lanes.mu.Unlock()
 	l.running--
-	for l.running < l.key.kind.together() {
-		batch := s.nextBatch(l)
-		if len(batch) == 0 {
-			break
-		}
-		l.running++
-		s.begin(l, batch)
-	}
+	l.carried -= members
+	s.advance(l)
 	if l.running == 0 && len(l.queue) == 0 {
 		delete(s.lanes.open, l.key)
 	}
 }
 
+// advance starts what may start.
+func (s *Store) advance(l *lane) {
+	for len(l.queue) > 0 && l.mayStart(len(l.queue)) {
+		if l.queue[0].apart && l.running > 0 {
+			return
+		}
+		batch := s.nextBatch(l)
+		if len(batch) > 0 {
+			s.begin(l, batch)
+		}
+	}
+}
+
 // begin starts a batch; one member by itself gets the turn.
 func (s *Store) begin(l *lane, batch []*member) {
-	t := &turn{s: s, l: l}
 	now := s.opts.Now()
 	for _, m := range batch {
 		s.metrics.laneWait.Observe(now.Sub(m.at).Seconds())
 	}
 	if len(batch) == 1 {
-		batch[0].told <- word{turn: t}
+		batch[0].told <- word{turn: s.start(l, 1)}
 		return
 	}
 	if !s.enter() {
-		l.running--
 		for _, m := range batch {
 			m.told <- word{err: unavailable(errClosed)}
 		}
 		return
 	}
+	t := s.start(l, len(batch))
 	go func() {
 		defer s.running.Done()
 		defer t.end()
 		s.share(l.key.kind, batch)
+		runtime.Gosched() // who was told may have more to do, which the next batch can take along
 	}()
 }
 

@@ -18,6 +18,7 @@ type metrics struct {
 	purged      prometheus.Counter
 	skipped     prometheus.Counter
 
+	waiting       prometheus.GaugeFunc
 	batch         *prometheus.HistogramVec // by lane
 	laneWait      prometheus.Histogram
 	laneDropped   prometheus.Counter
@@ -26,7 +27,7 @@ type metrics struct {
 	depth         prometheus.Histogram
 }
 
-func newMetrics(r prometheus.Registerer, pod string) *metrics {
+func newMetrics(r prometheus.Registerer, pod string, waiting func() float64) *metrics {
 	if r != nil {
 		r = prometheus.WrapRegistererWith(prometheus.Labels{"pod": pod}, r)
 	}
@@ -55,6 +56,9 @@ func newMetrics(r prometheus.Registerer, pod string) *metrics {
 		purged:      counter("purged_total", "Records that this process purged past their retention."),
 		skipped:     counter("sweep_skipped_total", "Due records that a sweep found locked or broken."),
 
+		waiting: f.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "twinhold", Subsystem: "mysql", Name: "lane_waiting", Help: "Callers that wait in lanes now.",
+		}, waiting),
 		batch: f.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "twinhold", Subsystem: "mysql", Name: "lane_batch_members",
 			Help:    "Callers that shared one transaction or look, by lane.",

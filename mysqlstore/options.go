@@ -184,7 +184,9 @@ func openDB(dsn string, o Options, packets bool) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.MultiStatements = packets
+	if cfg.MultiStatements = packets; packets {
+		cfg.Params["transaction_isolation"] = "'READ-COMMITTED'"
+	}
 	c, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("mysqlstore: DSN: %w", err)

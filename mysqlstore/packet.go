@@ -31,6 +31,11 @@ func change(step string, rows int, what, query string, args ...any) statement {
 	return statement{query: query, args: args, exact: true, rows: int64(rows), what: what, step: step}
 }
 
+// insert is a statement that puts its rows in, each of them, or fails.
+func insert(step, query string, args ...any) statement {
+	return statement{query: query, args: args, step: step}
+}
+
 const endOfStatement = ";\n"
 
 // erManyRows is what qGuard ends in where the statement before it matched another number of rows.

@@ -2,6 +2,7 @@ package mysqlstore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/twinhold/twinhold/reservation"
@@ -22,14 +23,24 @@ func (s *Store) release(ctx context.Context, st reservation.Stamp, shop int64, i
 	if seen == nil {
 		return reservation.ReleaseResult{}, s.goneOrUnknown(ctx, shop, id)
 	}
-	var res reservation.ReleaseResult
 	told := s.endInLane(ctx, st, reservation.OpRelease, seen, mark)
-	if told.answered() {
-		return told.release, told.err
+	res, err := told.release, told.err
+	if !told.answered() {
+		res, err = s.releaseAlone(ctx, st, seen, mark, told)
 	}
+	if errors.Is(err, errGone) {
+		return s.release(ctx, st, shop, id, mark) // it is not looked for in memory any more
+	}
+	return res, err
+}
+
+// releaseAlone is a release in a transaction of its own, after what its lane told it.
+func (s *Store) releaseAlone(ctx context.Context, st reservation.Stamp, seen *row, mark bool, told word) (reservation.ReleaseResult, error) {
+	var res reservation.ReleaseResult
+	id := seen.ID
 	done := told.done // by an earlier transaction, whose COMMIT was not confirmed
 	w := told.work(work{path: "release", op: reservation.OpRelease, stamp: st, id: id, lines: len(seen.Lines)})
-	err = s.write(ctx, w, func(ctx context.Context, t *tx) error {
+	err := s.write(ctx, w, func(ctx context.Context, t *tx) error {
 		_, cur, err := lockReservation(ctx, t, seen)
 		if err != nil {
 			return err

@@ -39,6 +39,9 @@ func (s *Store) reserve(ctx context.Context, a *reserving) (reservation.Result, 
 			if a.recalled && a.levels != nil && !a.res.Replayed {
 				s.metrics.soldOutMemory.Inc()
 			}
+			if rec := a.res.Record; rec.State == reservation.Held && !a.res.Replayed {
+				s.recent.add(rec)
+			}
 			return a.res, nil
 		case errors.As(err, &taken):
 			if err := s.retireKey(ctx, st, taken.holder); err != nil {

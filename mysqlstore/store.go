@@ -20,6 +20,7 @@ type Store struct {
 	lanes   lanes
 	soldOut *soldOut
 	drains  *drains
+	recent  *recent
 	upkeep  singleflight.Group // refills and expiries on need, and raises of the fence, by what and stamp
 	raising chan struct{}      // holds one token: the fence's row is changed by one at a time
 
@@ -50,7 +51,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{opts: o, raising: make(chan struct{}, 1), soldOut: newSoldOut(), drains: newDrains()}
+	s := &Store{opts: o, raising: make(chan struct{}, 1), soldOut: newSoldOut(), drains: newDrains(), recent: newRecent()}
 	s.lanes.open = map[laneKey]*lane{}
 	if err := s.openPools(); err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 			return nil, err
 		}
 	}
-	s.metrics = newMetrics(o.Registerer, o.Pod)
+	s.metrics = newMetrics(o.Registerer, o.Pod, s.lanes.waitingNow)
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	return s, nil
 }
