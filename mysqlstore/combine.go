@@ -125,8 +125,9 @@ func (s *Store) sendAndCommit(ctx context.Context, t *tx, sts []statement) error
 }
 
 // tellAll tells members of a transaction that failed as a whole what to do now. One bad request must not harm the
-// others, so each is run alone. done is the instant that the transaction wrote, if it got that far.
-func (s *Store) tellAll(batch []*member, err error, done time.Time) {
+// others, so each is run alone. done is the instant that the transaction wrote, and words what it would have said, if it got
+// that far.
+func (s *Store) tellAll(batch []*member, err error, done time.Time, words []word) {
 	var fe *reservation.FenceError
 	w := word{why: "error"}
 	var ce *commitError
@@ -138,7 +139,10 @@ func (s *Store) tellAll(batch []*member, err error, done time.Time) {
 	case retryReason(err) != "":
 		w.why = retryReason(err)
 	}
-	for _, m := range batch {
+	for n, m := range batch {
+		if w.prior != nil && n < len(words) {
+			w.deduct = words[n].deduct
+		}
 		s.tell(m, w)
 	}
 }

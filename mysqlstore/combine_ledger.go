@@ -16,7 +16,8 @@ import (
 type ending struct {
 	op   reservation.Op
 	seen *row
-	mark bool // the outcome is answered without Redis
+	mark bool             // the outcome is answered without Redis
+	pin  *reservation.Pin // not nil: the MySQL half of a claim that Redis has pinned
 }
 
 // endInLane carries a claim or a release out together with others of its first bucket, or says that it is to be run
@@ -51,6 +52,7 @@ type endings struct {
 	lines   int
 	entries []any
 	marked  []reservation.ID
+	late    []reservation.Record
 }
 
 func (s *Store) shareEndings(ctx context.Context, batch []*member) {
@@ -60,13 +62,13 @@ func (s *Store) shareEndings(ctx context.Context, batch []*member) {
 		w.lines += m.lines
 	}
 	if err := s.together(ctx, w, b); err != nil {
-		s.tellAll(batch, err, b.at)
+		s.tellAll(batch, err, b.at, b.words)
 		return
 	}
+	for _, r := range b.late {
+		s.toldLate(ctx, r, r.State)
+	}
 	for n, m := range batch {
-		if c := b.words[n].claim; m.ending.op == reservation.OpClaim && c.Late && !c.Replayed && b.words[n].answered() {
-			s.toldLate(ctx, c.Record, c.Record.State)
-		}
 		s.tell(m, b.words[n])
 	}
 }
@@ -96,7 +98,7 @@ func (b *endings) opening() []statement {
 func (b *endings) decide(t *tx) ([]statement, error) {
 	b.words = make([]word, len(b.members))
 	b.moves, b.ends, b.ended = map[reservation.Bucket]*move{}, nil, 0
-	b.freed, b.lines, b.entries, b.marked = nil, 0, nil, nil
+	b.freed, b.lines, b.entries, b.marked, b.late = nil, 0, nil, nil, nil
 	b.at = t.now
 	for _, r := range b.rows {
 		b.at = later(b.at, r.at)
@@ -110,6 +112,9 @@ func (b *endings) decide(t *tx) ([]statement, error) {
 // decideOne says what one member is told, if the transaction is committed.
 func (b *endings) decideOne(m *member, cur *row) word {
 	if cur == nil || cur.purged() {
+		if m.ending.pin != nil {
+			return word{why: "case"} // the pin brings all that there is to know
+		}
 		return word{err: errGone}
 	}
 	for _, bucket := range cur.buckets() {
@@ -118,10 +123,14 @@ func (b *endings) decideOne(m *member, cur *row) word {
 		}
 	}
 	fresh := m.ending.mark && !cur.Marked
-	if m.ending.op == reservation.OpClaim {
+	switch {
+	case m.ending.pin != nil:
+		return b.deduct(cur, m.ending.pin.Record)
+	case m.ending.op == reservation.OpClaim:
 		return b.claim(cur, fresh)
+	default:
+		return b.release(cur, fresh)
 	}
-	return b.release(cur, fresh)
 }
 
 func (b *endings) claim(cur *row, fresh bool) word {
@@ -137,11 +146,21 @@ func (b *endings) claim(cur *row, fresh bool) word {
 	default:
 		return word{err: &reservation.ConflictError{Op: reservation.OpClaim, State: cur.State}}
 	}
-	late := !cur.at.Before(cur.ExpiresAt)
-	if late && b.s.opts.LatePolicy == reservation.RefuseLate || !covered(cur.Lines, cur.Shop, b.ls) {
+	changes := b.take(cur, fresh)
+	if changes == nil {
 		return word{why: "case"}
 	}
-	for _, c := range claimChanges(b.ls, cur.Record) {
+	return word{claim: reservation.ClaimResult{Record: cur.Record, Late: cur.Late}}
+}
+
+// take deducts a hold; nil if the policy or the ledger leave more to decide.
+func (b *endings) take(cur *row, fresh bool) []reservation.Change {
+	late := !cur.at.Before(cur.ExpiresAt)
+	if late && b.s.opts.LatePolicy == reservation.RefuseLate || !covered(cur.Lines, cur.Shop, b.ls) {
+		return nil
+	}
+	changes := claimChanges(b.ls, cur.Record)
+	for _, c := range changes {
 		b.entries = append(b.entries, c.Bucket.Shop, c.Bucket.Item, c.Bucket.Group, cur.ID[:], c.Delta, c.Version, b.at)
 		l := b.ls.find(c.Bucket)
 		l.onHand, l.version = l.onHand+c.Delta, c.Version
@@ -152,7 +171,10 @@ func (b *endings) claim(cur *row, fresh bool) word {
 	cur.State, cur.ClaimedAt = reservation.Claimed, b.at
 	b.free(cur)
 	b.end(cur, fresh, 1)
-	return word{claim: reservation.ClaimResult{Record: cur.Record, Late: late}}
+	if late {
+		b.late = append(b.late, cur.Record)
+	}
+	return changes
 }
 
 func (b *endings) release(cur *row, fresh bool) word {
@@ -194,7 +216,7 @@ func (b *endings) free(cur *row) {
 	b.lines += len(cur.Lines)
 }
 
-// end writes a reservation's last state: 1 claimed, 2 released.
+// end writes a reservation's last state: 1 claimed, 2 released. A pin's instant goes with it.
 func (b *endings) end(cur *row, fresh bool, kind int64) {
 	if fresh {
 		cur.Marked = true
@@ -212,6 +234,11 @@ func (b *endings) end(cur *row, fresh bool, kind int64) {
 		if is {
 			b.ends[len(b.ends)-1] = '1'
 		}
+	}
+	if !cur.PinnedAt.IsZero() {
+		b.ends = append(b.ends, ',', '"')
+		b.ends = cur.PinnedAt.UTC().AppendFormat(b.ends, "2006-01-02 15:04:05.000000")
+		b.ends = append(b.ends, '"')
 	}
 	b.ends = append(b.ends, ']')
 }

@@ -37,7 +37,7 @@ func (s *Store) shareLooks(ctx context.Context, batch []*member) {
 		return err
 	}, qRecords, jsonHex(ids))
 	if err != nil {
-		s.tellAll(batch, err, time.Time{})
+		s.tellAll(batch, err, time.Time{}, nil)
 		return
 	}
 	for _, m := range batch {

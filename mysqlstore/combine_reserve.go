@@ -60,7 +60,7 @@ func (s *Store) shareReserves(ctx context.Context, batch []*member) {
 		w.lines += m.lines
 	}
 	if err := s.together(ctx, w, b); err != nil {
-		s.tellAll(batch, err, time.Time{})
+		s.tellAll(batch, err, time.Time{}, nil)
 		return
 	}
 	for n, m := range batch {

@@ -16,9 +16,13 @@ func (s *Store) Deduct(ctx context.Context, st reservation.Stamp, pin reservatio
 	if err := validateRecord(pin.Record); err != nil {
 		return reservation.Deduction{}, err
 	}
+	told := s.deductInLane(ctx, st, pin)
+	if told.answered() {
+		return told.deduct, told.err
+	}
 	d := &deducting{s: s, st: st, pin: pin}
-	var done reservation.Deduction // by an earlier run of the body, whose COMMIT was not confirmed
-	w := work{path: "deduct", op: reservation.OpClaim, stamp: st, id: pin.Record.ID, lines: len(pin.Record.Lines)}
+	done := told.deduct // by an earlier transaction, whose COMMIT was not confirmed
+	w := told.work(work{path: "deduct", op: reservation.OpClaim, stamp: st, id: pin.Record.ID, lines: len(pin.Record.Lines)})
 	err := s.write(ctx, w, func(ctx context.Context, t *tx) error {
 		d.t, d.res = t, reservation.Deduction{}
 		err := d.run(ctx)

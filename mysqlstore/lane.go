@@ -78,10 +78,12 @@ type word struct {
 	prior error
 	done  time.Time
 
+	// What the shared transaction would have answered is kept with a prior COMMIT, too.
 	err     error // the answer, if it is one
 	result  reservation.Result
 	claim   reservation.ClaimResult
 	release reservation.ReleaseResult
+	deduct  reservation.Deduction
 	row     *row
 }
 

@@ -23,7 +23,7 @@ func TestLaneEndings(t *testing.T) {
 		j.stock(100, 100)
 		hold := func(key string) reservation.ID { return j.reserve(key, line(1, 2), line(2, 1)).Record.ID }
 		ids := map[string]reservation.ID{}
-		for _, key := range []string{"claim0", "claim1", "cut", "again", "release0", "release1", "conflict", "broken"} {
+		for _, key := range []string{"claim0", "claim1", "cut", "again", "release0", "release1", "deduct0", "deduct1", "conflict", "broken"} {
 			ids[key] = hold(key)
 		}
 		ctx := t.Context()
@@ -36,25 +36,13 @@ func TestLaneEndings(t *testing.T) {
 		j.stopReleases(j.bench)
 		calls := map[string]chan error{}
 		for key, id := range ids {
-			calls[key] = j.start(func() error {
-				var res reservation.ClaimResult
-				var err error
-				switch {
-				case strings.HasPrefix(key, "release"):
-					_, err = j.Release(ctx, j.st, shop, id)
-					return err
-				case key == "cut":
-					res, err = j.Cut().Claim(ctx, j.st, shop, id)
-				default:
-					res, err = j.Claim(ctx, j.st, shop, id)
-				}
-				if err == nil && (res.Record.State != reservation.Claimed || res.Replayed != (key == "again")) {
-					err = fmt.Errorf("%+v", res)
-				}
-				return err
-			})
+			if key != "broken" {
+				calls[key] = j.start(func() error { return j.end(key, id) })
+			}
 		}
 		j.allWait()
+		// The last of all, so that it shares whoever got a turn meanwhile.
+		calls["broken"] = j.queue(func() error { return j.end("broken", ids["broken"]) })
 		if _, err := j.DB().ExecContext(ctx, "UPDATE reservations SET cart = 'x' WHERE id = ?", bytesOf(ids["broken"])); err != nil {
 			t.Fatal(err)
 		}
@@ -79,10 +67,49 @@ func TestLaneEndings(t *testing.T) {
 		if _, err := j.DB().ExecContext(ctx, "UPDATE reservations SET cart = '[[1,1,2],[2,1,1]]' WHERE id = ?", bytesOf(ids["broken"])); err != nil {
 			t.Fatal(err)
 		}
-		j.figures(1, 100-4*2-2, 100-4*2)
-		versions(t, j.bench, 5)
+		j.figures(1, 100-6*2-2, 100-6*2)
+		versions(t, j.bench, 7)
 		j.invariants()
 	})
+}
+
+// end claims or releases a hold, as its key says.
+func (j *jam) end(key string, id reservation.ID) error {
+	ctx := j.t.Context()
+	var res reservation.ClaimResult
+	var err error
+	switch {
+	case strings.HasPrefix(key, "release"):
+		_, err = j.Release(ctx, j.st, shop, id)
+		return err
+	case strings.HasPrefix(key, "deduct"):
+		rec, err := j.Get(ctx, shop, id)
+		if err != nil {
+			return err
+		}
+		pin := pinOf(rec)
+		d, err := j.Deduct(ctx, j.st, pin)
+		if err == nil && (d.State != reservation.Claimed || d.Replayed || len(d.Changes) != 2 || d.Changes[0].Delta != -2 ||
+			d.Judgement.Decision != reservation.ClaimedOK || d.Judgement.State != reservation.Claimed) {
+			return fmt.Errorf("%+v", d)
+		}
+		if err != nil {
+			return err
+		}
+		again, err := j.Deduct(ctx, j.st, pin)
+		if err == nil && (!again.Replayed || again.Changes[0] != d.Changes[0] || !again.At.Equal(d.At)) {
+			err = fmt.Errorf("again: %+v, was %+v", again, d)
+		}
+		return err
+	case key == "cut":
+		res, err = j.Cut().Claim(ctx, j.st, shop, id)
+	default:
+		res, err = j.Claim(ctx, j.st, shop, id)
+	}
+	if err == nil && (res.Record.State != reservation.Claimed || res.Replayed != (key == "again")) {
+		err = fmt.Errorf("%+v", res)
+	}
+	return err
 }
 
 func bytesOf(id reservation.ID) []byte { return id[:] }

@@ -197,8 +197,8 @@ STRAIGHT_JOIN reservations r ON r.shop_id = d.s AND r.idem_key = UNHEX(d.k)`
 	lineValues   = "(?, ?, ?, ?, ?)"
 	qMarksInsert = "/* conn_tag:marks_insert */ INSERT INTO reservation_marks (reservation_id, created_at) SELECT UNHEX(d.h), ? FROM " + jsonIDs
 	qRecordsEnd  = `/* conn_tag:records_end */ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (h CHAR(32) PATH '$[0]', k INT PATH '$[1]',
-  l INT PATH '$[2]', m INT PATH '$[3]')) d STRAIGHT_JOIN reservations r ON r.id = UNHEX(d.h)
-SET r.state = IF(d.k = 1, 'claimed', 'released'), r.late = d.l, r.unmirrored = d.m,
+  l INT PATH '$[2]', m INT PATH '$[3]', p DATETIME(6) PATH '$[4]')) d STRAIGHT_JOIN reservations r ON r.id = UNHEX(d.h)
+SET r.state = IF(d.k = 1, 'claimed', 'released'), r.late = d.l, r.unmirrored = d.m, r.pinned_at = d.p,
  r.claimed_at = IF(d.k = 1, CAST(? AS DATETIME(6)), r.claimed_at), r.released_at = IF(d.k = 1, r.released_at, CAST(? AS DATETIME(6)))`
 	qEntriesClaimMany = `/* conn_tag:entries_claim_many */ INSERT INTO ledger_entries
  (shop_id, inventory_item_id, inventory_group_id, kind, ref, delta, version, created_at) VALUES `
