@@ -13,6 +13,11 @@
 // every write is idempotent by id and key; that a commit whose reply was lost is looked up under its own locks
 // before anything is said of it; and that a caller's deadline is obeyed even by a server that hangs.
 //
+// Callers that want the same bucket at the same time are carried out together, in lanes (lane.go): an idle bucket waits
+// for nothing, a bad request harms nobody else, and whoever goes while his transaction runs is told that its outcome
+// is unknown. What is sold out is remembered for 50 ms at most, and not past anything that this process gives back.
+// Pools are refilled below a mark, by what this process took of them.
+//
 // Locks are taken in one order everywhere: pod_fence, inventory_ledger (by primary key), reservation_units,
 // reservations, reserved_quantities, ledger_entries, reservation_marks. A change of the fence holds pod_fence and
 // pod_audit alone.

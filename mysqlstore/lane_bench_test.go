@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -119,15 +120,8 @@ func singleRow(b *testing.B, callers int) float64 {
 }
 
 func median(v []float64) float64 {
-	best := append([]float64(nil), v...)
-	for i := range best {
-		for j := i + 1; j < len(best); j++ {
-			if best[j] < best[i] {
-				best[i], best[j] = best[j], best[i]
-			}
-		}
-	}
-	return best[len(best)/2]
+	sorted := slices.Sorted(slices.Values(v))
+	return sorted[len(sorted)/2]
 }
 
 // rate is how many operations a second so many callers get done on a fresh schema.
@@ -180,7 +174,6 @@ func rate(b *testing.B, what string, callers, buckets int, tune func(*mysqlstore
 		run(2*benchFor(), reserve)
 		far = prepare
 		held := len(ids)
-		stop := make(chan struct{})
 		began := time.Now()
 		var last atomic.Int64
 		done.Store(0)
@@ -196,7 +189,6 @@ func rate(b *testing.B, what string, callers, buckets int, tune func(*mysqlstore
 				return nil
 			}
 		})
-		close(stop)
 		if int(done.Load()) == held {
 			b.Logf("all %d were claimed before the time was over", held)
 		}
