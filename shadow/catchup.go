@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -147,10 +148,12 @@ func (c *CatchUp) Run(ctx context.Context, fence reservation.Fence) (Round, erro
 		r.Ended = r.Began
 		return r, nil
 	}
-	err := c.walk(ctx, fence, func(v view) error {
-		r.Walked++
-		return c.reconcile(ctx, v, &r)
+	parts := newParts()
+	err := c.walk(ctx, fence, func(ctx context.Context, worker int, v view) error {
+		parts[worker].Walked++
+		return c.reconcile(ctx, v, &parts[worker])
 	})
+	r.addAll(parts)
 	if err != nil {
 		return r, err
 	}
@@ -186,29 +189,23 @@ func (c *CatchUp) DrainMarks(ctx context.Context, fence reservation.Fence) (Roun
 	return r, nil
 }
 
-// drainers is how many marks are drained at a time.
-const drainers = 8
-
 // drainPage drains some marks side by side: each is a few round trips, and after a kill the pod waits for the last.
 func (c *CatchUp) drainPage(ctx context.Context, marked []reservation.Record, fence reservation.Fence, r *Round) error {
-	var (
-		group sync.WaitGroup
-		parts [drainers]Round
-		errs  [drainers]error
-	)
-	for n := range drainers {
-		group.Go(func() {
-			parts[n].Repaired = map[string]int{}
-			for i := n; i < len(marked) && errs[n] == nil; i += drainers {
-				errs[n] = c.drainOne(ctx, view{mysql: &marked[i], fence: fence}, &parts[n])
+	group, ctx := errgroup.WithContext(ctx)
+	parts := newParts()
+	for worker := range workers {
+		group.Go(func() error {
+			for i := worker; i < len(marked); i += workers {
+				if err := c.drainOne(ctx, view{mysql: &marked[i], fence: fence}, &parts[worker]); err != nil {
+					return err
+				}
 			}
+			return nil
 		})
 	}
-	group.Wait()
-	for n := range parts {
-		r.add(parts[n])
-	}
-	return errors.Join(errs[:]...)
+	err := group.Wait()
+	r.addAll(parts)
+	return err
 }
 
 func (c *CatchUp) drainOne(ctx context.Context, v view, r *Round) error {
@@ -218,6 +215,21 @@ func (c *CatchUp) drainOne(ctx context.Context, v view, r *Round) error {
 	}
 	r.Walked++
 	return c.reconcile(ctx, v, r)
+}
+
+// newParts are the parts of a round, one for each worker.
+func newParts() []Round {
+	parts := make([]Round, workers)
+	for n := range parts {
+		parts[n].Repaired = map[string]int{}
+	}
+	return parts
+}
+
+func (r *Round) addAll(parts []Round) {
+	for _, p := range parts {
+		r.add(p)
+	}
 }
 
 // add counts another part of the same round in.

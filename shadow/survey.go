@@ -3,7 +3,10 @@ package shadow
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -100,8 +103,11 @@ func (s Survey) some(kind string) []string { return s.Examples[kind][:min(3, len
 func (c *CatchUp) Survey(ctx context.Context, redis, mysql reservation.Fence) (Survey, error) {
 	s := Survey{Pod: c.opt.Pod, Began: c.opt.Now(), Redis: redis, MySQL: mysql, Examples: map[string][]string{}}
 	var differ []view
-	err := c.walk(ctx, redis, func(v view) error {
+	var mu sync.Mutex
+	err := c.walk(ctx, redis, func(_ context.Context, _ int, v view) error {
 		now := c.opt.Now()
+		mu.Lock()
+		defer mu.Unlock()
 		switch {
 		case !c.count(&s, v, now):
 		case len(differ) < maxLooks:
@@ -148,13 +154,20 @@ func (c *CatchUp) lookAgain(ctx context.Context, s *Survey, differ []view) error
 		case <-t.C:
 		}
 	}
-	for _, v := range differ {
-		if again {
-			var err error
-			if v, err = c.look(ctx, v); err != nil {
+	if again {
+		group, looking := errgroup.WithContext(ctx)
+		group.SetLimit(workers)
+		for i := range differ {
+			group.Go(func() (err error) {
+				differ[i], err = c.look(looking, differ[i])
 				return err
-			}
+			})
 		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+	}
+	for _, v := range differ {
 		if f := v.facts(); v.any() != nil && f.redis != f.mysql {
 			s.countDifference(v, f, c.opt.Now())
 		}

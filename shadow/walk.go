@@ -5,12 +5,46 @@ import (
 	"context"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/twinhold/twinhold/reservation"
 )
 
-// walk visits every reservation of both stores, in order of id. The two pages were not read at the same instant, so
-// one that seems to differ is read again in both before it is shown.
-func (c *CatchUp) walk(ctx context.Context, fence reservation.Fence, visit func(view) error) error {
+// workers is how many reservations a round looks at side by side: what differs costs round trips.
+const workers = 8
+
+// walk visits every reservation of both stores. They are read in order of id and visited by several workers, each of
+// which is called with its number. The two pages were not read at the same instant, so one that seems to differ is read
+// again in both before it is shown. The first error ends the walk.
+func (c *CatchUp) walk(ctx context.Context, fence reservation.Fence, visit func(ctx context.Context, worker int, v view) error) error {
+	views := make(chan view)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		defer close(views)
+		return c.pairs(ctx, fence, views)
+	})
+	for worker := range workers {
+		group.Go(func() error {
+			for v := range views {
+				var err error
+				if v.redis == nil || v.mysql == nil || v.redis.State != v.mysql.State {
+					v, err = c.look(ctx, v)
+				}
+				if err == nil && v.any() != nil {
+					err = visit(ctx, worker, v)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// pairs reads both stores in order of id and gives each reservation as the two have it.
+func (c *CatchUp) pairs(ctx context.Context, fence reservation.Fence, views chan<- view) error {
 	redis := &cursor{walker: c.opt.Redis, page: c.opt.Page}
 	mysql := &cursor{walker: c.opt.MySQL, page: c.opt.Page}
 	for {
@@ -28,17 +62,10 @@ func (c *CatchUp) walk(ctx context.Context, fence reservation.Fence, visit func(
 		r, q = lower(r, q)
 		redis.advance(r)
 		mysql.advance(q)
-		v := view{redis: r, mysql: q, fence: fence}
-		if r == nil || q == nil || r.State != q.State {
-			if v, err = c.look(ctx, v); err != nil {
-				return err
-			}
-		}
-		if v.any() == nil {
-			continue
-		}
-		if err := visit(v); err != nil {
-			return err
+		select {
+		case views <- view{redis: r, mysql: q, fence: fence}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }

@@ -137,15 +137,17 @@ func (f *fleet) round(ctx context.Context, seed uint64, n int, buckets [][]reser
 // repeated.
 func TestFleet(t *testing.T) {
 	set, rounds, items, qty := settings{routers: 3, pods: 2}, 2, 4, int64(30)
+	think := [2]time.Duration{300 * time.Millisecond, 1500 * time.Millisecond}
 	if devtest.Soak() {
 		set.routers, rounds, qty = 4, 20, 15
+		think = [2]time.Duration{600 * time.Millisecond, 3 * time.Second} // every flip walks every record
 	}
 	seed := seedOf(t)
 	f := newFleet(t, set)
 	buckets := f.scarce(items, qty)
 	m := &market{
 		seed: seed, buyers: 64, buckets: buckets, ttls: []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second},
-		think: [2]time.Duration{300 * time.Millisecond, 1500 * time.Millisecond}, decide: [2]time.Duration{0, 1200 * time.Millisecond},
+		think: think, decide: [2]time.Duration{0, 1200 * time.Millisecond},
 	}
 	m.open(t.Context(), f)
 	for n := range rounds {

@@ -225,7 +225,7 @@ func (r result) String() string {
 }
 
 // commandWithin bounds one command.
-const commandWithin = 60 * time.Second
+const commandWithin = 120 * time.Second
 
 // run runs a command of the product, as a person does, and notes it in the history.
 func (f *fleet) run(ctx context.Context, args ...string) result {

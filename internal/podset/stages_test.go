@@ -187,6 +187,14 @@ func TestI9InHandoverMySQLsNoTurnsDown(t *testing.T) {
 	c := newCrossing(t, reservation.Handover)
 	// MySQL holds the unit for somebody whom nobody answered.
 	foreign := c.foreignHold()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if res, err := c.a.Router.Reserve(ctx, shop, "k", []reservation.Line{{Item: 1, Group: 1, Quantity: 1}}, time.Minute); err == nil {
+		t.Fatalf("%s although MySQL may hold back what Redis has ended", res.Record.State)
+	}
+	if err := c.b.MySQL.Whole(t.Context(), c.fence().Stamp); err != nil {
+		t.Fatal(err)
+	}
 	rec := c.reserve(c.a, "k")
 	want(t, "outcome", rec.Outcome, reservation.RejectedShort)
 	want(t, "states", c.states(rec.ID), "rejected/rejected")
@@ -342,4 +350,55 @@ func TestI5ARejectionThatMySQLDecidesAnewHasOneExpiry(t *testing.T) {
 		t.Errorf("Redis says it expires %v (%v), the buyer was told %v", inRedis.ExpiresAt, err, rec.ExpiresAt)
 	}
 	c.rest(c.b)
+}
+
+// A brake that reached only one store binds in every stage in which both have a part; replays are answered.
+func TestABrakeInOneStoreBinds(t *testing.T) {
+	for _, stage := range []reservation.Stage{reservation.Shadow, reservation.Cutover} {
+		c := newCrossing(t, stage)
+		stock(t, c.a, 2, 5)
+		c.a.Router.Start() // it polls both fences
+		first := c.reserve(c.a, "k")
+		brakes := map[string]func(context.Context, reservation.Bucket, bool, reservation.AuditRecord) (reservation.Fence, error){
+			"redis": c.b.Redis.Freeze, "mysql": c.b.MySQL.Freeze,
+		}
+		for store, freeze := range brakes {
+			for _, b := range []reservation.Bucket{{}, {Shop: shop, Item: 2, Group: 1}} {
+				for _, on := range []bool{true, false} {
+					if _, err := freeze(t.Context(), b, on, reservation.AuditRecord{By: "test"}); err != nil {
+						t.Fatal(err)
+					}
+					c.awaitBrake(fmt.Sprintf("%s, %s frozen: %v in %s", stage, b, on, store), on)
+				}
+			}
+			if again := c.reserve(c.a, "k"); again.ID != first.ID {
+				t.Errorf("%s: the replay is %s, not %s", stage, again.ID, first.ID)
+			}
+		}
+	}
+}
+
+// awaitBrake waits until router A takes new reservations of item 2, or takes none.
+func (c *crossing) awaitBrake(what string, on bool) {
+	c.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for n := 0; ; n++ {
+		res, err := c.a.Router.Reserve(c.Context(), shop, fmt.Sprint(what, n), []reservation.Line{{Item: 2, Group: 1, Quantity: 1}}, time.Minute)
+		switch {
+		case errors.Is(err, reservation.ErrFrozen) && on:
+			return
+		case err == nil && !on:
+			return
+		case err != nil && !errors.Is(err, reservation.ErrFrozen), time.Now().After(deadline):
+			c.Fatalf("%s: %v", what, err)
+		case err == nil:
+			if _, err := c.a.Router.Release(c.Context(), shop, res.Record.ID); err != nil {
+				c.Fatal(err)
+			}
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-c.Context().Done():
+		}
+	}
 }
