@@ -110,7 +110,7 @@ func TestEveryFieldIsReadFromItsKey(t *testing.T) {
 		"queue: 8192", "queue: 4096", "workers: 8", "workers: 9", "deadline: 2s", "deadline: 3s",
 		"failures: 10", "failures: 11", "open_for: 5s", "open_for: 6s", "probes: 3", "probes: 4", "settle: 2s", "settle: 3s",
 		"connections: 64", "connections: 65", "deadline: 1s", "deadline: 600ms", "deadline: 5s", "deadline: 6s",
-		"limit: 1s", "limit: 2s", "lock_wait: 2s", "lock_wait: 3s", "attempts: 40", "attempts: 41",
+		"limit: 1s", "limit: 2s", "lock_wait: 2s", "lock_wait: 3s", "attempts: 40", "attempts: 41", "statements: true", "statements: false", "reconcile: 5m", "reconcile: 6m",
 		"interval: 1s", "interval: 2s", "batch: 500", "batch: 501", "grace: 30s", "grace: 31s",
 		"lease: 10s", "lease: 11s", "large_cart: 1000", "large_cart: 1001",
 		"max_in_flight: 4096", "max_in_flight: 4097", "catch_up: 30s", "catch_up: 31s",

@@ -64,6 +64,8 @@ func TestEveryKeyIsTakenOrNot(t *testing.T) {
 			v.SetInt(v.Int() + 1)
 		case reflect.Uint8:
 			v.SetUint(v.Uint() + 1)
+		case reflect.Bool:
+			v.SetBool(!v.Bool())
 		case reflect.Float64:
 			v.SetFloat(v.Float() + 1)
 		default:

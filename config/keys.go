@@ -59,6 +59,8 @@ func keys(c *Config) []key {
 		{"tuning.mysql.transaction_limit", AfterRestart, &t.MySQL.TransactionLimit},
 		{"tuning.mysql.lock_wait", AfterRestart, &t.MySQL.LockWait},
 		{"tuning.mysql.attempts", AfterRestart, &t.MySQL.Attempts},
+		{"tuning.mysql.multi_statements", AfterRestart, &t.MySQL.MultiStatements},
+		{"tuning.reconcile", AfterRestart, &t.Reconcile},
 		{"tuning.sweep.interval", Now, &t.Sweep.Interval},
 		{"tuning.sweep.batch", Now, &t.Sweep.Batch},
 		{"tuning.sweep.grace", AfterRestart, &t.Sweep.Grace},

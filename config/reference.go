@@ -28,6 +28,8 @@ import "time"
 //	    transaction_limit: 1s  # for one write transaction; a raise of the fence waits for the oldest
 //	    lock_wait: 2s          # innodb_lock_wait_timeout of our connections: whole seconds, 1s to 3s
 //	    attempts: 40           # tries of a transaction that a deadlock, a lock wait or a lost connection ended
+//	    multi_statements: true # two packets a shared transaction; false behind a proxy that takes one statement a packet
+//	  reconcile: 5m            # pause between two rounds of reconcile; what lasts three rounds is alerted
 //	  sweep:
 //	    interval: 1s           # between two sweeps that found little
 //	    batch: 500             # reservations in one sweep
@@ -42,6 +44,7 @@ type Tuning struct {
 	CutBudget, HandoverBudget, LookUp time.Duration
 	Redis                             RedisTuning
 	MySQL                             MySQLTuning
+	Reconcile                         time.Duration
 	Sweep                             SweepTuning
 	PinLease                          time.Duration
 	LargeCart                         int
@@ -72,6 +75,7 @@ type MySQLTuning struct {
 	Connections                          int
 	Deadline, TransactionLimit, LockWait time.Duration
 	Attempts                             int
+	MultiStatements                      bool
 }
 
 // SweepTuning paces the sweeper.
@@ -92,8 +96,9 @@ func defaultTuning() Tuning {
 		Redis: RedisTuning{Connections: 64, Deadline: time.Second},
 		MySQL: MySQLTuning{
 			Connections: 64, Deadline: 5 * time.Second,
-			TransactionLimit: time.Second, LockWait: 2 * time.Second, Attempts: 40,
+			TransactionLimit: time.Second, LockWait: 2 * time.Second, Attempts: 40, MultiStatements: true,
 		},
+		Reconcile: 5 * time.Minute,
 		Sweep:     SweepTuning{Interval: time.Second, Batch: 500, Grace: 30 * time.Second},
 		PinLease:  10 * time.Second,
 		LargeCart: 1000,

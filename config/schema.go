@@ -88,7 +88,9 @@ func (r *reader) tuning(t *Tuning) []field {
 			field{"transaction_limit", r.duration(&t.MySQL.TransactionLimit, 100*time.Millisecond, time.Minute)},
 			field{"lock_wait", r.wholeSeconds(&t.MySQL.LockWait, time.Second, 3*time.Second)},
 			field{"attempts", r.whole(&t.MySQL.Attempts, 1, 100)},
+			field{"multi_statements", r.yesNo(&t.MySQL.MultiStatements)},
 		)},
+		{"reconcile", r.duration(&t.Reconcile, time.Second, 24*time.Hour)},
 		{"sweep", r.section(
 			field{"interval", r.duration(&t.Sweep.Interval, 10*time.Millisecond, time.Hour)},
 			field{"batch", r.whole(&t.Sweep.Batch, 1, 10_000)},

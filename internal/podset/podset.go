@@ -36,8 +36,6 @@ type Options struct {
 	Only string
 	// Router is this router's name in heartbeats; empty: the configuration's, or the host's and the process's.
 	Router string
-	// ReconcileEvery is the pause between two rounds of reconcile; 0: five minutes.
-	ReconcileEvery time.Duration
 	// Wrap, if not nil, stands between the router and a pod's mirror. Tests plant faults there.
 	Wrap func(reservation.Mirror) reservation.Mirror
 }
@@ -210,7 +208,7 @@ func (p *Pod) openStores(ctx context.Context, cfg *config.Config, opt Options) e
 	p.MySQL, err = mysqlstore.Open(ctx, mysqlstore.Options{
 		DSN: pc.MySQL.Reveal(), Pod: pc.ID, PoolSize: cfg.Defaults.PoolSize, LargeCart: int64(t.LargeCart),
 		Retention: cfg.Defaults.Retention, LatePolicy: cfg.Defaults.LateClaim, WriteTimeout: t.MySQL.TransactionLimit,
-		Deadline: t.MySQL.Deadline, Attempts: t.MySQL.Attempts,
+		Deadline: t.MySQL.Deadline, Attempts: t.MySQL.Attempts, NoMultiStatements: !t.MySQL.MultiStatements,
 		LockWait: t.MySQL.LockWait, MaxOpenConns: t.MySQL.Connections, LowWater: lowWater(cfg.Defaults.LowWater), Logger: opt.Logger, Registerer: opt.Registerer,
 		Lazy: true, Wrap: meter.Wrap,
 	})

@@ -14,10 +14,6 @@ import (
 	"github.com/twinhold/twinhold/mysqlstore"
 )
 
-// reconcileEvery is the pause between two rounds of reconcile: what lasts three of them is alerted within a quarter of an
-// hour, and the server is left alone nearly all the time.
-const reconcileEvery = 5 * time.Minute
-
 // reconcileConnections is the budget of each server: one page at a time, and the end of the one before.
 const reconcileConnections = 2
 
@@ -85,15 +81,8 @@ func (s *Set) Start() {
 	s.Router.Start()
 	s.started = true
 	for _, p := range s.Pods {
-		p.startReconcile(s.opt.reconcileEvery())
+		p.startReconcile(p.cfg.Load().Tuning.Reconcile)
 	}
-}
-
-func (o Options) reconcileEvery() time.Duration {
-	if o.ReconcileEvery > 0 {
-		return o.ReconcileEvery
-	}
-	return reconcileEvery
 }
 
 // openReconcile makes the rounds that a router runs all the time. They begin with startReconcile.

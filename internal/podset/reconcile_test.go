@@ -60,9 +60,9 @@ func TestOneRouterRunsTheRounds(t *testing.T) {
 	pods, _ := podsettest.Pods(t, 1)
 	log := &lockedLog{}
 	regA, regB := prometheus.NewRegistry(), prometheus.NewRegistry()
-	const every = 30 * time.Millisecond
+	pods.Config.Tuning.Reconcile = 30 * time.Millisecond
 	a, err := podset.Open(t.Context(), pods.Config, podset.Options{
-		Router: "A", Registerer: regA, ReconcileEvery: every, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Router: "A", Registerer: regA, Logger: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestOneRouterRunsTheRounds(t *testing.T) {
 	stock(t, a.Pods[0], 1, 10)
 	a.Start()
 	devtest.Until(t, "A runs rounds", func() bool { return metric(t, regA, "twinhold_reconcile_rounds_total") > 0 })
-	b := podsettest.Open(t, pods, podset.Options{Router: "B", Registerer: regB, ReconcileEvery: every})
+	b := podsettest.Open(t, pods, podset.Options{Router: "B", Registerer: regB})
 	b.Start()
 
 	db := a.Pods[0].MySQL.DB()

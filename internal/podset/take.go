@@ -39,7 +39,7 @@ func (s *Set) Take(ctx context.Context, next *config.Config, changes []config.Ch
 	for _, p := range opened {
 		p.Router.Start()
 		if s.started {
-			p.startReconcile(s.opt.reconcileEvery())
+			p.startReconcile(p.cfg.Load().Tuning.Reconcile)
 		}
 	}
 	s.Pods = pods
