@@ -32,7 +32,7 @@ type told struct {
 	Retries map[string]float64 `json:"retries"`
 }
 
-var stamp = reservation.Stamp{Epoch: 1, Stage: reservation.Complete} //nolint:gochecknoglobals // a constant of this test
+var stamp = reservation.Stamp{Epoch: 1, Stage: reservation.Complete}
 
 const shop = 7
 
