@@ -50,12 +50,15 @@ type agreeing struct {
 	ledger bool    // take from unpooled first
 	levels []level // not nil: sold out, as read without locks
 	res    reservation.Judgement
+
+	told   word                   // by its lane; with a prior COMMIT it does not go there again
+	stored *reservation.Judgement // by an earlier transaction, whose COMMIT was not confirmed
 }
 
 func (a *agreeing) settle(ctx context.Context) (reservation.Judgement, error) {
 	waited := false
 	for n := 1; ; n++ {
-		err := a.try(ctx)
+		err := a.attempt(ctx)
 		switch {
 		case err == nil:
 			return a.res, nil
@@ -101,9 +104,26 @@ func (a *agreeing) refused(err error) (reservation.Judgement, error) {
 	return reservation.Judgement{}, err
 }
 
+// attempt is one try: in the lane of its first bucket, or by itself where more than free units may be needed.
+func (a *agreeing) attempt(ctx context.Context) error {
+	if a.s.opts.NoLanes || a.locked || a.ledger || a.told.prior != nil || a.s.large(a.rec.Lines) || !untouched(a.rec) {
+		return a.try(ctx)
+	}
+	in := &arrival{rec: a.rec, agree: true, levels: a.levels}
+	key := laneKey{agreeLane, a.rec.Lines[0].Bucket(a.rec.Shop)}
+	if a.told = a.s.join(key, reservation.OpReserve, in.member(ctx, a.st)); a.told.answered() {
+		a.res = a.told.judged
+		return a.told.err
+	}
+	defer a.told.turn.end()
+	if a.told.prior != nil && a.told.judged.Stored {
+		a.stored = &a.told.judged
+	}
+	return a.try(ctx)
+}
+
 func (a *agreeing) try(ctx context.Context) error {
-	w := work{path: "agree", op: reservation.OpReserve, stamp: a.st, id: a.rec.ID, lines: len(a.rec.Lines)}
-	var stored *reservation.Judgement // by an earlier run of the body, whose COMMIT was not confirmed
+	w := a.told.work(work{path: "agree", op: reservation.OpReserve, stamp: a.st, id: a.rec.ID, lines: len(a.rec.Lines)})
 	return a.s.write(ctx, w, func(ctx context.Context, t *tx) error {
 		a.res = reservation.Judgement{}
 		p, err := a.look(ctx, t)
@@ -112,8 +132,8 @@ func (a *agreeing) try(ctx context.Context) error {
 		}
 		if p.cur != nil {
 			a.known(p.cur)
-			if stored != nil && stored.State == a.res.State {
-				a.res = *stored // it was committed after all
+			if a.stored != nil && a.stored.State == a.res.State {
+				a.res = *a.stored // it was committed after all
 			}
 			return nil
 		}
@@ -122,7 +142,7 @@ func (a *agreeing) try(ctx context.Context) error {
 		}
 		if a.res.Stored {
 			kept := a.res
-			stored = &kept
+			a.stored = &kept
 		}
 		return nil
 	})
@@ -195,9 +215,7 @@ func (a *agreeing) decide(ctx context.Context, t *tx, p *pair) error {
 	case !rec.ExpiresAt.After(t.now):
 		rec.State, rec.ExpiredAt = reservation.Expired, rec.ExpiresAt
 	case a.levels != nil:
-		rec.State, rec.Outcome, rec.DecidedBy = reservation.Rejected, reservation.RejectedShort, reservation.MySQL
-		rec.Shortages = shortagesOf(rec.Lines, a.levels)
-		a.res.Decision, a.res.Shortages, a.res.Levels = reservation.RejectedShort, rec.Shortages, levelsOf(a.levels)
+		rec, a.res = soldOutHere(rec, a.levels)
 	default:
 		judged = &verdict{Decision: reservation.Granted}
 		if err := a.take(ctx, t, rec, p); err != nil {
@@ -209,6 +227,13 @@ func (a *agreeing) decide(ctx context.Context, t *tx, p *pair) error {
 	}
 	a.res.State, a.res.Record, a.res.Stored = rec.State, &rec, true
 	return nil
+}
+
+// soldOutHere is the rejection of a grant for which MySQL has too few units.
+func soldOutHere(rec reservation.Record, levels []level) (reservation.Record, reservation.Judgement) {
+	rec.State, rec.Outcome, rec.DecidedBy = reservation.Rejected, reservation.RejectedShort, reservation.MySQL
+	rec.Shortages = shortagesOf(rec.Lines, levels)
+	return rec, reservation.Judgement{Decision: reservation.RejectedShort, Shortages: rec.Shortages, Levels: levelsOf(levels)}
 }
 
 func (a *agreeing) take(ctx context.Context, t *tx, rec reservation.Record, p *pair) error {

@@ -23,6 +23,10 @@ func (s *Store) share(kind laneKind, batch []*member) {
 		s.shareEndings(ctx, batch)
 	case lookLane:
 		s.shareLooks(ctx, batch)
+	case agreeLane, arriveLane:
+		s.shareArrivals(ctx, kind, batch)
+	case leaveLane:
+		s.shareLeavings(ctx, batch)
 	}
 }
 
@@ -32,6 +36,12 @@ func (k laneKind) String() string {
 		return "reserve"
 	case ledgerLane:
 		return "ledger"
+	case agreeLane:
+		return "agree"
+	case arriveLane:
+		return "mirror_reserve"
+	case leaveLane:
+		return "mirror_ledger"
 	default:
 		return "look"
 	}
@@ -141,7 +151,7 @@ func (s *Store) tellAll(batch []*member, err error, done time.Time, words []word
 	}
 	for n, m := range batch {
 		if w.prior != nil && n < len(words) {
-			w.deduct = words[n].deduct
+			w.deduct, w.judged = words[n].deduct, words[n].judged
 		}
 		s.tell(m, w)
 	}

@@ -1,11 +1,8 @@
 package mysqlstore
 
 import (
-	"bytes"
 	"context"
-	"database/sql"
 	"encoding/hex"
-	"slices"
 	"strconv"
 	"time"
 
@@ -81,18 +78,8 @@ func (b *endings) opening() []statement {
 		buckets = append(buckets, m.ending.seen.buckets()...)
 		ids[n] = m.id
 	}
-	slices.SortFunc(ids, func(x, y reservation.ID) int { return bytes.Compare(x[:], y[:]) })
 	b.ls = newLedgers(buckets)
-	return []statement{
-		{query: qLedgerLock, args: []any{jsonBucketList(b.ls.buckets())}, scan: b.ls.scan},
-		{query: qRecordsLock, args: []any{jsonHex(ids)}, scan: func(rows *sql.Rows) error {
-			r, err := scanRow(rows)
-			if err == nil {
-				b.rows[r.ID] = r
-			}
-			return err
-		}},
-	}
+	return lockEnding(b.ls, ids, b.rows)
 }
 
 func (b *endings) decide(t *tx) ([]statement, error) {
@@ -125,7 +112,7 @@ func (b *endings) decideOne(m *member, cur *row) word {
 	fresh := m.ending.mark && !cur.Marked
 	switch {
 	case m.ending.pin != nil:
-		return b.deduct(cur, m.ending.pin.Record)
+		return b.deduct(m.stamp, cur, m.ending.pin.Record)
 	case m.ending.op == reservation.OpClaim:
 		return b.claim(cur, fresh)
 	default:
@@ -146,7 +133,7 @@ func (b *endings) claim(cur *row, fresh bool) word {
 	default:
 		return word{err: &reservation.ConflictError{Op: reservation.OpClaim, State: cur.State}}
 	}
-	changes := b.take(cur, fresh)
+	changes := b.take(cur, !cur.at.Before(cur.ExpiresAt), fresh)
 	if changes == nil {
 		return word{why: "case"}
 	}
@@ -154,8 +141,7 @@ func (b *endings) claim(cur *row, fresh bool) word {
 }
 
 // take deducts a hold; nil if the policy or the ledger leave more to decide.
-func (b *endings) take(cur *row, fresh bool) []reservation.Change {
-	late := !cur.at.Before(cur.ExpiresAt)
+func (b *endings) take(cur *row, late, fresh bool) []reservation.Change {
 	if late && b.s.opts.LatePolicy == reservation.RefuseLate || !covered(cur.Lines, cur.Shop, b.ls) {
 		return nil
 	}
@@ -236,9 +222,7 @@ func (b *endings) end(cur *row, fresh bool, kind int64) {
 		}
 	}
 	if !cur.PinnedAt.IsZero() {
-		b.ends = append(b.ends, ',', '"')
-		b.ends = cur.PinnedAt.UTC().AppendFormat(b.ends, "2006-01-02 15:04:05.000000")
-		b.ends = append(b.ends, '"')
+		b.ends = appendTime(append(b.ends, ','), cur.PinnedAt)
 	}
 	b.ends = append(b.ends, ']')
 }

@@ -44,7 +44,7 @@ type reserves struct {
 	wants   []want    // by bucket, summed over the members
 
 	old   map[laneKeyOf]*row
-	free  map[reservation.Bucket][]int64
+	free  freeUnits
 	words []word // by member
 
 	took   [][]int64
@@ -82,14 +82,21 @@ func (b *reserves) prepare() {
 			sums[l.Bucket(m.shop)] += l.Quantity
 		}
 	}
+	b.wants = sortedWants(sums)
+}
+
+// sortedWants is what is wanted, in primary-key order.
+func sortedWants(sums map[reservation.Bucket]int64) []want {
+	var wants []want
 	for bucket, units := range sums {
-		b.wants = append(b.wants, want{bucket, units})
+		wants = append(wants, want{bucket, units})
 	}
-	slices.SortFunc(b.wants, func(x, y want) int { return x.bucket.Compare(y.bucket) })
+	slices.SortFunc(wants, func(x, y want) int { return x.bucket.Compare(y.bucket) })
+	return wants
 }
 
 func (b *reserves) opening() []statement {
-	b.old, b.free = map[laneKeyOf]*row{}, map[reservation.Bucket][]int64{}
+	b.old, b.free = map[laneKeyOf]*row{}, freeUnits{}
 	sts := []statement{{query: qRecordsByKey, args: []any{jsonKeys(b.members)}, scan: func(rows *sql.Rows) error {
 		r, err := scanRow(rows)
 		if err == nil {
@@ -97,15 +104,7 @@ func (b *reserves) opening() []statement {
 		}
 		return err
 	}}}
-	for chunk := range slices.Chunk(b.wants, unitChunk) {
-		q, args := unitsQuery(lockSkip, chunk)
-		sts = append(sts, statement{query: q, args: args, scan: func(rows *sql.Rows) error {
-			bucket, id, err := scanUnit(rows)
-			b.free[bucket] = append(b.free[bucket], id)
-			return err
-		}})
-	}
-	return sts
+	return append(sts, b.free.lock(b.wants)...)
 }
 
 func (b *reserves) decide(t *tx) ([]statement, error) {
@@ -119,7 +118,7 @@ func (b *reserves) decide(t *tx) ([]statement, error) {
 	if len(b.took) > 0 {
 		sts = append(sts, change("units", len(b.took), "locked units", qUnitsDelete, jsonRows(b.took)))
 	}
-	return append(sts, insertRecords(b.recs, b.marked, t)...), nil
+	return append(sts, insertRecords(b.recs, nil, b.marked, t)...), nil
 }
 
 // decideOne says what one member is told, if the transaction is committed.
@@ -133,7 +132,7 @@ func (b *reserves) decideOne(t *tx, m *member, levels []level) word {
 		return word{why: "case"} // it may be there under its id
 	case a.req.Frozen || t.fence.Forbids(m.shop, a.req.Lines):
 		return word{err: reservation.ErrFrozen}
-	case levels == nil && !b.grant(m):
+	case levels == nil && !b.free.grant(m.shop, a.req.Lines, &b.took):
 		return word{err: errShort}
 	}
 	rec := a.record(t, reservation.Granted, reservation.Held)
@@ -164,39 +163,59 @@ func (a *reserving) replayed(old *row) word {
 	}
 }
 
-// grant takes a member's units from those that are locked, if there are enough of each.
-func (b *reserves) grant(m *member) bool {
-	for _, l := range m.reserve.req.Lines {
-		if int64(len(b.free[l.Bucket(m.shop)])) < l.Quantity {
+// freeUnits are the unit rows that a shared transaction has locked and not given to anybody yet.
+type freeUnits map[reservation.Bucket][]int64
+
+// lock gives the statements that lock what is wanted, as far as it is free.
+func (f freeUnits) lock(wants []want) []statement {
+	var sts []statement
+	for chunk := range slices.Chunk(wants, unitChunk) {
+		q, args := unitsQuery(lockSkip, chunk)
+		sts = append(sts, statement{query: q, args: args, scan: func(rows *sql.Rows) error {
+			bucket, id, err := scanUnit(rows)
+			f[bucket] = append(f[bucket], id)
+			return err
+		}})
+	}
+	return sts
+}
+
+// grant takes the units of all lines, if there are enough of each, and adds them to those that are taken.
+func (f freeUnits) grant(shop int64, lines []reservation.Line, took *[][]int64) bool {
+	for _, l := range lines {
+		if int64(len(f[l.Bucket(shop)])) < l.Quantity {
 			return false
 		}
 	}
-	for _, l := range m.reserve.req.Lines {
-		bucket := l.Bucket(m.shop)
-		free := b.free[bucket]
-		for _, id := range free[:l.Quantity] {
-			b.took = append(b.took, []int64{bucket.Shop, bucket.Item, bucket.Group, id})
+	for _, l := range lines {
+		bucket := l.Bucket(shop)
+		for _, id := range f[bucket][:l.Quantity] {
+			*took = append(*took, []int64{bucket.Shop, bucket.Item, bucket.Group, id})
 		}
-		b.free[bucket] = free[l.Quantity:]
+		f[bucket] = f[bucket][l.Quantity:]
 	}
 	return true
 }
 
-// insertRecords writes new records, the live lines of those that hold, and the marks.
-func insertRecords(recs []reservation.Record, marked []reservation.ID, t *tx) []statement {
+// insertRecords writes new records, the live lines of those that hold, and the marks. What a mirror judged of each is
+// given by record, or is nil.
+func insertRecords(recs []reservation.Record, judged [][]byte, marked []reservation.ID, t *tx) []statement {
 	if len(recs) == 0 {
 		return nil
 	}
-	args := make([]any, 0, 14*len(recs))
+	args := make([]any, 0, 15*len(recs))
 	var lines []any
 	for n := range recs {
 		r := &recs[n]
-		var key []byte
+		var key, verdict []byte
 		if r.Key != "" {
 			key = []byte(r.Key)
 		}
+		if judged != nil {
+			verdict = judged[n]
+		}
 		args = append(args, r.ID[:], r.Shop, key, r.Hash[:], packCart(r.Lines), r.Outcome.String(), packShortages(r.Shortages),
-			r.State.String(), r.DecidedBy.String(), r.Epoch, r.Marked, r.CreatedAt, r.ExpiresAt, r.PurgeAt)
+			r.State.String(), r.DecidedBy.String(), r.Epoch, r.Marked, verdict, r.CreatedAt, r.ExpiresAt, r.PurgeAt)
 		if !r.State.TakesUnits() {
 			continue
 		}

@@ -1,7 +1,6 @@
 package mysqlstore
 
 import (
-	"context"
 	"slices"
 
 	"github.com/twinhold/twinhold/reservation"
@@ -39,12 +38,12 @@ func judgeKey(rec reservation.Record, holder *row) *verdict {
 // judgeRejected says what MySQL would have answered to a reserve that the truth rejected. The lines that were short
 // there are counted first: if one of them is short here too, the others need not be. If MySQL would have granted
 // it, the levels of those lines show why.
-func judgeRejected(ctx context.Context, r runner, rec reservation.Record, holder *row) (*verdict, error) {
+func judgeRejected(rec reservation.Record, holder *row, count func([]reservation.Bucket) ([]level, error)) (*verdict, error) {
 	if v := judgeKey(rec, holder); v != nil {
 		return v, nil
 	}
 	first, rest := splitShort(rec)
-	counted, err := countLevels(ctx, r, bucketsOf(rec.Shop, first))
+	counted, err := count(bucketsOf(rec.Shop, first))
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +51,7 @@ func judgeRejected(ctx context.Context, r runner, rec reservation.Record, holder
 	firstOnly.Lines = first
 	v := judgeReserve(firstOnly, counted, nil)
 	if v.Decision == reservation.Granted && len(rest) > 0 {
-		more, err := countLevels(ctx, r, bucketsOf(rec.Shop, rest))
+		more, err := count(bucketsOf(rec.Shop, rest))
 		if err != nil {
 			return nil, err
 		}

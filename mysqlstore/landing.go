@@ -249,7 +249,9 @@ func (l *landing) judge(ctx context.Context, rec reservation.Record) (*verdict, 
 	case l.m.res.Backfilled:
 		return nil, nil
 	case rec.State == reservation.Rejected, l.m.op.Decision == reservation.RejectedShort:
-		return judgeRejected(ctx, l.t.conn, rec, l.p.holder)
+		return judgeRejected(rec, l.p.holder, func(buckets []reservation.Bucket) ([]level, error) {
+			return countLevels(ctx, l.t.conn, buckets)
+		})
 	case rec.State == reservation.Held && !l.locked:
 		return &verdict{Decision: reservation.Granted}, nil
 	}

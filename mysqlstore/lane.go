@@ -24,11 +24,14 @@ const (
 	reserveLane laneKind = iota + 1 // reserves: they share unit rows, which are passed over where others hold them
 	ledgerLane                      // claims, releases and expiries: they want the ledger's row
 	lookLane                        // look-ups by id, of the whole store
+	agreeLane                       // MySQL's halves of grants in handover
+	arriveLane                      // mirrored reserves
+	leaveLane                       // mirrored releases and expiries: they want the ledger's row
 )
 
 // beside is how many transactions of a lane may run side by side, if they carry so many members.
 func (k laneKind) beside(members int) int {
-	if k == ledgerLane && members > 1 {
+	if (k == ledgerLane || k == leaveLane) && members > 1 {
 		return 1 // the second one would wait for the row that the first has locked
 	}
 	return 2
@@ -64,6 +67,8 @@ type member struct {
 
 	reserve *reserving
 	ending  *ending
+	arrival *arrival
+	leaving *reservation.MirrorOp
 
 	at    time.Time // when it began to wait
 	begun bool      // its work has begun; guarded by lanes.mu
@@ -84,6 +89,7 @@ type word struct {
 	claim   reservation.ClaimResult
 	release reservation.ReleaseResult
 	deduct  reservation.Deduction
+	judged  reservation.Judgement
 	row     *row
 }
 

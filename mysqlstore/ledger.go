@@ -83,22 +83,26 @@ func (ls ledgers) scan(rows *sql.Rows) error {
 func countLevels(ctx context.Context, r runner, buckets []reservation.Bucket) ([]level, error) {
 	out := make([]level, 0, len(buckets))
 	err := each(ctx, r, func(rows *sql.Rows) error {
-		var (
-			l                         level
-			onHand, unpooled, version sql.NullInt64
-		)
-		if err := rows.Scan(&l.bucket.Shop, &l.bucket.Item, &l.bucket.Group, &onHand, &unpooled, &version, &l.pool); err != nil {
-			return asSQL(err)
-		}
-		l.known = onHand.Valid
-		l.onHand, l.unpooled, l.version = onHand.Int64, unpooled.Int64, version.Int64
+		l, err := scanLevel(rows)
 		out = append(out, l)
-		return nil
+		return err
 	}, qLedgerCount, jsonBucketList(buckets))
 	if err == nil && len(out) != len(buckets) {
 		err = corrupt("asked for %d buckets, got %d", len(buckets), len(out))
 	}
 	return out, err
+}
+
+// scanLevel reads a row of qLedgerCount.
+func scanLevel(rows *sql.Rows) (level, error) {
+	var (
+		l                         level
+		onHand, unpooled, version sql.NullInt64
+	)
+	err := rows.Scan(&l.bucket.Shop, &l.bucket.Item, &l.bucket.Group, &onHand, &unpooled, &version, &l.pool)
+	l.known = onHand.Valid
+	l.onHand, l.unpooled, l.version = onHand.Int64, unpooled.Int64, version.Int64
+	return l, asSQL(err)
 }
 
 // levelsOf counts what is available to each line, for a caller that wants to show it.

@@ -50,6 +50,9 @@ type mirroring struct {
 	// ledger: take from unpooled first
 	ledger bool
 	res    reservation.Judgement
+
+	told   word                   // by its lane
+	stored *reservation.Judgement // by an earlier transaction, whose COMMIT was not confirmed
 }
 
 // decides tells whether MySQL is the truth in the caller's stage.
@@ -61,8 +64,9 @@ func (m *mirroring) unpromised() bool { return m.decides() && !m.op.Adopt }
 func (m *mirroring) store(ctx context.Context) (reservation.Judgement, error) {
 	rec := m.op.Record
 	locked, waited := false, false
+	defer func() { m.told.turn.end() }()
 	for n := 1; ; n++ {
-		err := m.try(ctx, locked)
+		err := m.attempt(ctx, locked)
 		switch {
 		case err == nil:
 			return m.res, nil
@@ -105,8 +109,10 @@ func (m *mirroring) unknownBucket(err error) (reservation.Judgement, error) {
 
 func (m *mirroring) try(ctx context.Context, locked bool) error {
 	rec := m.op.Record
-	w := work{path: m.path, op: m.op.Op, stamp: m.st, id: rec.ID, lines: len(rec.Lines)}
-	var stored *reservation.Judgement // what an earlier run of the body stored, whose COMMIT was not confirmed
+	w := work{path: m.path, op: m.op.Op, stamp: m.st, id: rec.ID, lines: len(rec.Lines), prior: m.told.prior}
+	if t := m.told.turn; t != nil && (locked || m.op.Op == reservation.OpReserve) {
+		w.attempted = t.end
+	}
 	return m.s.write(ctx, w, func(ctx context.Context, t *tx) error {
 		m.res = reservation.Judgement{}
 		look := lookPair
@@ -129,9 +135,9 @@ func (m *mirroring) try(ctx context.Context, locked bool) error {
 		switch {
 		case m.res.Stored:
 			kept := m.res
-			stored = &kept
-		case stored != nil && stored.State == m.res.State:
-			m.res = *stored // it was committed after all
+			m.stored = &kept
+		case m.stored != nil && m.stored.State == m.res.State:
+			m.res = *m.stored // it was committed after all
 		}
 		return nil
 	})

@@ -189,9 +189,9 @@ const (
 JSON_TABLE(?, '$[*]' COLUMNS (s BIGINT PATH '$[0]', k VARCHAR(510) PATH '$[1]')) d
 STRAIGHT_JOIN reservations r ON r.shop_id = d.s AND r.idem_key = UNHEX(d.k)`
 	qRecordsInsert = `/* conn_tag:records_insert */ INSERT INTO reservations
- (id, shop_id, idem_key, request_hash, cart, outcome, shortages, state, decided_by, epoch, unmirrored,
+ (id, shop_id, idem_key, request_hash, cart, outcome, shortages, state, decided_by, epoch, unmirrored, judged,
   created_at, expires_at, purge_at) VALUES `
-	recordValues     = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+	recordValues     = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 	qLinesInsertMany = `/* conn_tag:lines_insert_many */ INSERT INTO reserved_quantities
  (shop_id, inventory_item_id, inventory_group_id, reservation_id, quantity) VALUES `
 	lineValues   = "(?, ?, ?, ?, ?)"
@@ -200,6 +200,10 @@ STRAIGHT_JOIN reservations r ON r.shop_id = d.s AND r.idem_key = UNHEX(d.k)`
   l INT PATH '$[2]', m INT PATH '$[3]', p DATETIME(6) PATH '$[4]')) d STRAIGHT_JOIN reservations r ON r.id = UNHEX(d.h)
 SET r.state = IF(d.k = 1, 'claimed', 'released'), r.late = d.l, r.unmirrored = d.m, r.pinned_at = d.p,
  r.claimed_at = IF(d.k = 1, CAST(? AS DATETIME(6)), r.claimed_at), r.released_at = IF(d.k = 1, r.released_at, CAST(? AS DATETIME(6)))`
+	qRecordsLeave = `/* conn_tag:records_leave */ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (h CHAR(32) PATH '$[0]', s VARCHAR(16) PATH '$[1]',
+  l INT PATH '$[2]', p DATETIME(6) PATH '$[3]', b DATETIME(6) PATH '$[4]', e DATETIME(6) PATH '$[5]', c DATETIME(6) PATH '$[6]')) d
+STRAIGHT_JOIN reservations r ON r.id = UNHEX(d.h)
+SET r.state = d.s, r.late = d.l, r.pinned_at = d.p, r.released_at = d.b, r.expired_at = d.e, r.claimed_at = d.c`
 	qEntriesClaimMany = `/* conn_tag:entries_claim_many */ INSERT INTO ledger_entries
  (shop_id, inventory_item_id, inventory_group_id, kind, ref, delta, version, created_at) VALUES `
 	entryValues = "(?, ?, ?, 'claim', ?, ?, ?, ?)"
