@@ -47,9 +47,9 @@ func (m *mirroring) lane() laneKind {
 		return op.Op == o && op.Decision == d && rec.State == s
 	}
 	switch {
-	case op.Op == reservation.OpReserve && (op.Replayed || m.ledger || m.s.large(rec.Lines) || !untouched(rec)):
+	case op.Op == reservation.OpReserve && (op.Replayed || !untouched(rec)):
 		return 0
-	case is(reservation.OpReserve, reservation.Granted, reservation.Held),
+	case is(reservation.OpReserve, reservation.Granted, reservation.Held) && !m.ledger && !m.s.large(rec.Lines),
 		is(reservation.OpReserve, reservation.RejectedShort, reservation.Rejected):
 		return arriveLane
 	case is(reservation.OpRelease, reservation.ReleasedOK, reservation.Released),
