@@ -35,6 +35,8 @@ func newBenchCmd(a *app) *cobra.Command {
 		newBenchKindCmd(a, bench.SoldOut, "Rejections where nothing is left: one stored each, and ours", "  twinhold bench soldout --devstack --callers 64"),
 		newBenchKindCmd(a, bench.Neighbours, "Reserves with and without claims beside them, at a third of their maximum",
 			"  twinhold bench neighbours --devstack --callers 32"),
+		newBenchKindCmd(a, bench.Cost, "What a reserve and its release cost as stock, live holds and the lines of a cart grow",
+			"  twinhold bench cost --devstack\n  twinhold bench cost --devstack --only lines"),
 		newBenchWorkerCmd(a),
 	)
 	return cmd
@@ -57,16 +59,25 @@ func newBenchKindCmd(a *app, kind, short, example string) *cobra.Command {
 		},
 	}
 	fl := cmd.Flags()
-	callers, what := 64, "how many call at once, over all processes"
-	if kind == bench.Neighbours {
-		callers, what = 32, what+"; half of them claim"
+	callers, processes := "how many call at once, over all processes; several `NUMBERS` by comma make one table", "processes that share the callers; several `NUMBERS` by comma make one table"
+	switch kind {
+	case bench.Neighbours:
+		callers, processes = "how many call at once, over all processes; half of them claim", "processes that share the callers"
+	case bench.Cost:
+		callers += "; lines are measured with 1"
 	}
-	fl.IntVar(&f.opt.Callers, "callers", callers, what)
+	fl.IntSliceVar(&f.opt.Callers, "callers", bench.DefaultCallers(kind), callers)
+	fl.IntSliceVar(&f.opt.Processes, "processes", []int{1}, processes)
 	fl.Float64Var(&f.seconds, "seconds", 5, "how long each scheme is measured in each round")
 	fl.IntVar(&f.opt.Rounds, "runs", 3, "rounds; a ratio is the median of theirs")
 	fl.DurationVar(&f.opt.RTT, "rtt", 0, "added to every round trip to both servers, as in 500us")
+	fl.StringVar(&f.pod, "pod", "", "the pod whose servers are used; default: the first of the configuration")
+	fl.BoolVar(&f.devstack, "devstack", false, "on private servers that are stopped at the end")
+	if kind == bench.Cost {
+		fl.StringVar(&f.opt.Only, "only", "", "only this `PART`: stock, holds or lines")
+		return cmd
+	}
 	fl.DurationVar(&f.opt.Hold, "hold", 0, "waited before each COMMIT, as in 5ms")
-	fl.IntVar(&f.opt.Processes, "processes", 1, "processes that share the callers")
 	fl.IntVar(&f.opt.Buckets, "buckets", 1, "buckets that share the load")
 	fl.Float64Var(&f.opt.Skew, "skew", 0, "how unevenly they do: Zipf's exponent; 0 is evenly")
 	fl.Float64Var(&f.opt.Retries, "retries", 0, "fraction of calls that repeat the one before, with its key")
@@ -75,8 +86,6 @@ func newBenchKindCmd(a *app, kind, short, example string) *cobra.Command {
 	}
 	fl.StringSliceVar(&f.opt.Schemes, "schemes", nil, "only these `SCHEMES`, by comma")
 	fl.StringVar(&f.opt.Base, "base", "", "the `SCHEME` that ratios are to; default: the first")
-	fl.StringVar(&f.pod, "pod", "", "the pod whose servers are used; default: the first of the configuration")
-	fl.BoolVar(&f.devstack, "devstack", false, "on private servers that are stopped at the end")
 	return cmd
 }
 
@@ -117,10 +126,11 @@ func (f benchFlags) check() error {
 	if !(f.seconds > 0 && f.seconds <= time.Hour.Seconds()) {
 		errs = append(errs, fmt.Errorf("seconds %v is out of range: use 0.1 to 3600", f.seconds))
 	}
-	for name, n := range map[string]int{"callers": f.opt.Callers, "runs": f.opt.Rounds, "processes": f.opt.Processes, "buckets": f.opt.Buckets} {
-		if n == 0 {
-			errs = append(errs, fmt.Errorf("%s 0 is out of range: use 1 or more", name))
-		}
+	if f.opt.Rounds == 0 {
+		errs = append(errs, errors.New("runs 0 is out of range: use 1 or more"))
+	}
+	if f.opt.Buckets == 0 && f.opt.Bench != bench.Cost {
+		errs = append(errs, errors.New("buckets 0 is out of range: use 1 or more"))
 	}
 	if len(errs) == 0 {
 		return nil

@@ -39,7 +39,7 @@ func TestBenchJSON(t *testing.T) {
 				t.Errorf("%s is %v in %v", key, row[key], row)
 			}
 		}
-		if row["callers"] != 4.0 || row["exact"] != true {
+		if row["processes"] != 2.0 || row["callers"] != 4.0 || row["exact"] != true {
 			t.Errorf("%v", row)
 		}
 	}
@@ -103,6 +103,10 @@ func TestBenchRefusesMistakes(t *testing.T) {
 		{`unknown command "speed"`, []string{"speed"}},
 		{"callers 0", []string{"pool", "--callers", "0"}},
 		{"callers -3", []string{"pool", "--callers", "-3"}},
+		{"callers 0", []string{"pool", "--callers", "8,0"}},
+		{`"x"`, []string{"pool", "--callers", "8,x"}},
+		{`no part "rows"`, []string{"cost", "--only", "rows"}},
+		{"unknown flag: --schemes", []string{"cost", "--schemes", "stock_10"}},
 		{"seconds 0", []string{"claim", "--seconds", "0"}},
 		{"seconds NaN", []string{"claim", "--seconds", "NaN"}},
 		{"runs 0", []string{"claim", "--runs", "0"}},

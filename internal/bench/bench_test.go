@@ -47,7 +47,7 @@ func testServers(t *testing.T) Servers {
 
 func short(t *testing.T, kind string) Options {
 	t.Helper()
-	return Options{Bench: kind, Servers: testServers(t), Callers: 4, Measure: 200 * time.Millisecond, Rounds: 1, Worker: worker}
+	return Options{Bench: kind, Servers: testServers(t), Callers: []int{4}, Measure: 200 * time.Millisecond, Rounds: 1, Worker: worker}
 }
 
 // schemasLeft are scratch schemas on the server.
@@ -89,6 +89,9 @@ func TestEverySchemeIsExact(t *testing.T) {
 		{Claim, func(o *Options) { o.Retries = 0.2 }},
 		{SoldOut, func(o *Options) { o.Retries = 0.2 }},
 		{Neighbours, func(*Options) {}},
+		{Cost, func(o *Options) {
+			o.Callers, o.Schemes = []int{1, 40}, []string{"stock_10", "holds_1000", "lines_10"}
+		}},
 	}
 	t.Run("benches", func(t *testing.T) {
 		for _, tc := range benches {
@@ -112,8 +115,13 @@ func checkBench(t *testing.T, name string, set func(*Options)) {
 		t.Fatal(err)
 	}
 	b, _ := benchOf(name)
-	if len(res.Rows) != len(b.schemes) || res.Base != b.schemes[0].name {
-		t.Errorf("base %s, %d rows, want %d: %+v", res.Base, len(res.Rows), len(b.schemes), res.Rows)
+	want, base := len(b.schemes), b.schemes[0].name
+	if name == Cost {
+		want, base = 4*2+2, "stock_1000" // lines have one caller
+		checkCost(t, res)
+	}
+	if len(res.Rows) != want || res.Base != base {
+		t.Errorf("base %s, %d rows, want %d: %+v", res.Base, len(res.Rows), want, res.Rows)
 	}
 	for _, r := range res.Rows {
 		if !r.Exact || r.OpsS <= 0 || r.P50 <= 0 || r.P99 < r.P50 || r.Ratio <= 0 || r.ServerUS == nil || r.ClientUS < 0 {
@@ -125,8 +133,25 @@ func checkBench(t *testing.T, name string, set func(*Options)) {
 		if least := ms(o.RTT + o.Hold); r.Scheme != "redis" && o.Retries < 0.5 && r.P50 < least {
 			t.Errorf("%s: p50 is %v ms, and a round trip with the hold takes %v", r.Scheme, r.P50, least)
 		}
-		if r.Scheme == res.Base && r.Ratio != 1 {
+		if r.Scheme == r.Base && r.Ratio != 1 {
 			t.Errorf("the base's ratio is %v", r.Ratio)
+		}
+	}
+}
+
+// checkCost checks what only cost tells: what a line costs, and that 10 units are too few for 40 callers and enough for
+// one.
+func checkCost(t *testing.T, res Result) {
+	t.Helper()
+	for _, r := range res.Rows {
+		if part, _, _ := strings.Cut(r.Scheme, "_"); !strings.HasPrefix(r.Base, part) {
+			t.Errorf("%s is compared with %s", r.Scheme, r.Base)
+		}
+		if few := r.Scheme == "stock_10" && r.Callers > 10; few != (r.Rejected > 0) {
+			t.Errorf("%s with %d callers: %v of the calls were rejected", r.Scheme, r.Callers, r.Rejected)
+		}
+		if r.Scheme == "lines_10" && (r.ServerUSLine == nil || *r.ServerUSLine != *r.ServerUS/10) {
+			t.Errorf("what a line costs: %+v", r)
 		}
 	}
 }
@@ -175,6 +200,10 @@ func TestAPlantedUnitIsFound(t *testing.T) {
 			exec("/* conn_tag:test */ UPDATE inventory_ledger SET on_hand = on_hand - 1"),
 		},
 		{
+			"a release that was told and not made", Cost, "lines_1", "releases",
+			exec("/* conn_tag:test */ UPDATE reservations SET state = 'held' WHERE state = 'released' LIMIT 1"),
+		},
+		{
 			"a rejection was not stored", SoldOut, "stored", "rejections",
 			exec("/* conn_tag:test */ DELETE FROM headers LIMIT 1"),
 		},
@@ -184,6 +213,9 @@ func TestAPlantedUnitIsFound(t *testing.T) {
 			o := short(t, tc.bench)
 			o.Schemes, o.Base, o.tamper = []string{tc.scheme}, tc.scheme, tc.plant
 			o.Measure = 100 * time.Millisecond
+			if tc.bench == Cost {
+				o.Callers = []int{1}
+			}
 			res, err := Run(t.Context(), o)
 			var inexact *InexactError
 			if !errors.As(err, &inexact) || inexact.Scheme != tc.scheme || !strings.Contains(err.Error(), tc.want) {
@@ -204,15 +236,22 @@ func bump(ctx context.Context, p place) error {
 func TestProcessesAreSummed(t *testing.T) {
 	t.Parallel()
 	o := short(t, Pool)
-	o.Processes, o.Callers, o.Schemes, o.Base = 3, 5, []string{"single_row_best", "redis"}, "single_row_best"
+	o.Processes, o.Callers, o.Schemes, o.Base = []int{1, 3}, []int{2, 5}, []string{"single_row_best", "redis"}, "single_row_best"
 	res, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	var got []string
 	for _, r := range res.Rows {
-		if !r.Exact || r.OpsS <= 0 {
+		if !r.Exact || r.OpsS <= 0 || (r.Scheme == r.Base) != (r.Ratio == 1) {
 			t.Errorf("%+v", r)
 		}
+		got = append(got, fmt.Sprintf("%s %d in %d", r.Scheme, r.Callers, r.Processes))
+	}
+	// 2 callers are too few for 3 processes.
+	want := []string{"single_row_best 2 in 1", "redis 2 in 1", "single_row_best 5 in 1", "redis 5 in 1", "single_row_best 5 in 3", "redis 5 in 3"}
+	if !slices.Equal(got, want) {
+		t.Errorf("rows %q, want %q", got, want)
 	}
 	o.Worker = func(ctx context.Context) (*exec.Cmd, error) {
 		return exec.CommandContext(ctx, "sh", "-c", "echo no such thing >&2; exit 3"), nil
@@ -309,7 +348,7 @@ func TestPercentiles(t *testing.T) {
 func TestAnOverloadedOpenLoopShowsItsQueue(t *testing.T) {
 	t.Parallel()
 	o := short(t, Pool)
-	o.Callers, o.Schemes, o.Base, o.Hold, o.Rate = 1, []string{"single_row"}, "single_row", 20*time.Millisecond, 1000
+	o.Callers, o.Schemes, o.Base, o.Hold, o.Rate = []int{1}, []string{"single_row"}, "single_row", 20*time.Millisecond, 1000
 	res, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -413,10 +452,16 @@ func TestMistakesAreRefused(t *testing.T) {
 		{`there is no bench "x": use pool`, Options{Bench: "x"}},
 		{`has no scheme "fast": it has single_row`, Options{Bench: Pool, Schemes: []string{"fast"}}},
 		{`has no scheme "fast"`, Options{Bench: Pool, Base: "fast"}},
-		{"callers -1", Options{Bench: Pool, Callers: -1}},
-		{"2 callers are too few for 3 processes: use 3 or more", Options{Bench: Pool, Callers: 2, Processes: 3}},
-		{"use 6 or more", Options{Bench: Neighbours, Callers: 5, Processes: 3}},
-		{"processes 65", Options{Bench: Pool, Processes: 65}},
+		{"callers -1", Options{Bench: Pool, Callers: []int{-1}}},
+		{"2 callers are too few for 3 processes: use 3 or more", Options{Bench: Pool, Callers: []int{2}, Processes: []int{3}}},
+		{"2 callers are too few for 3 processes", Options{Bench: Pool, Callers: []int{2, 1}, Processes: []int{1, 3}}},
+		{"1 callers are too few for 2 processes", Options{Bench: Pool, Callers: []int{1, 8}, Processes: []int{2}}},
+		{"lines are measured with 1 caller", Options{Bench: Cost, Only: partLines, Callers: []int{8}}},
+		{"run it once for each", Options{Bench: Neighbours, Callers: []int{4, 8}}},
+		{"has no part \"rows\": it has stock, holds, lines", Options{Bench: Cost, Only: "rows"}},
+		{"has no part \"stock\": it has none", Options{Bench: Pool, Only: "stock"}},
+		{"use 6 or more", Options{Bench: Neighbours, Callers: []int{5}, Processes: []int{3}}},
+		{"processes 65", Options{Bench: Pool, Callers: []int{65}, Processes: []int{65}}},
 		{"0.1 to 3600 seconds", Options{Bench: Pool, Measure: time.Millisecond}},
 		{"runs 101", Options{Bench: Pool, Rounds: 101}},
 		{"buckets -1", Options{Bench: Pool, Buckets: -1}},

@@ -14,6 +14,7 @@ import (
 const (
 	reserveLoad = "reserve"
 	claimLoad   = "claim"
+	pairLoad    = "reserve and release" // what is granted is given back within the call
 )
 
 // Job is what one process does for one scheme in one round. It travels as JSON to processes of their own.
@@ -23,6 +24,7 @@ type Job struct {
 	Process            int
 	RTT, Hold          time.Duration
 	Buckets            int
+	Lines              int // of each cart
 	Skew, Retries      float64
 	Warmup, Measure    time.Duration
 	Loads              []Load
@@ -63,9 +65,10 @@ type Tally struct {
 	Elapsed time.Duration
 	Latency []byte // a histogram of microseconds
 	// These count the whole job, since the books must balance: answers that were given for the first time.
-	Granted, Rejected, Claimed int64
-	Replayed                   int64 // calls that repeated one, and were answered as it was
-	Again                      int64 // calls that were sent again because their outcome was unknown or the store was busy
+	Granted, Rejected, Claimed, Released int64
+
+	Replayed int64 // calls that repeated one, and were answered as it was
+	Again    int64 // calls that were sent again because their outcome was unknown or the store was busy
 	// All are the calls of the whole job, and Span how long that took.
 	All    int64
 	Span   time.Duration

@@ -109,6 +109,7 @@ func (p *loop) add(c *caller) {
 	p.all.Granted += c.t.Granted
 	p.all.Rejected += c.t.Rejected
 	p.all.Claimed += c.t.Claimed
+	p.all.Released += c.t.Released
 	p.all.Replayed += c.t.Replayed
 	p.all.Again += c.t.Again
 	p.all.All += c.t.All
@@ -197,14 +198,14 @@ func (c *caller) one(ctx context.Context) error {
 		if cl, err = c.fresh(); err != nil {
 			return err
 		}
-	} else if c.p.load.Kind == reserveLoad {
+	} else if c.p.load.Kind != claimLoad {
 		id, err := reservation.NewID() // a retry reaches the store under an id of its own
 		if err != nil {
 			return err
 		}
 		cl.id = id
 	}
-	r, err := c.send(ctx, cl)
+	r, err := c.send(ctx, func() (reply, error) { return c.sendOnce(ctx, cl) })
 	switch {
 	case err != nil:
 		return err
@@ -215,15 +216,38 @@ func (c *caller) one(ctx context.Context) error {
 		return nil
 	}
 	c.last, c.lastReply = cl, r
-	switch r.answer {
+	c.told(r.answer)
+	if c.p.load.Kind == pairLoad && r.answer == granted {
+		return c.giveBack(ctx, cl)
+	}
+	return nil
+}
+
+// giveBack is the second half of a pair.
+func (c *caller) giveBack(ctx context.Context, cl call) error {
+	s, ok := c.p.s.(releaser)
+	if !ok {
+		return errors.New("this scheme has no releases")
+	}
+	r, err := c.send(ctx, func() (reply, error) { return s.release(ctx, cl.id) })
+	if err != nil {
+		return err
+	}
+	c.told(r.answer)
+	return nil
+}
+
+func (c *caller) told(a answer) {
+	switch a {
 	case granted:
 		c.t.Granted++
 	case rejected:
 		c.t.Rejected++
 	case claimed:
 		c.t.Claimed++
+	case released:
+		c.t.Released++
 	}
-	return nil
 }
 
 func (c *caller) fresh() (call, error) {
@@ -246,10 +270,10 @@ func (c *caller) fresh() (call, error) {
 const patience = 20 * time.Second
 
 // send sends a call, again with the same key while its outcome is unknown, as a caller of the service would.
-func (c *caller) send(ctx context.Context, cl call) (reply, error) {
+func (c *caller) send(ctx context.Context, once func() (reply, error)) (reply, error) {
 	began := time.Now()
 	for {
-		r, err := c.sendOnce(ctx, cl)
+		r, err := once()
 		if err == nil || reservation.CodeOf(err) != reservation.CodeUnavailable || time.Since(began) > patience {
 			return r, err
 		}

@@ -16,11 +16,11 @@ func (r *run) neighbours(ctx context.Context) error {
 		return errors.New("neighbours needs both of its schemes")
 	}
 	alone, beside := r.entrants[0], r.entrants[1]
-	reservers := r.o.Callers / 2
+	reservers := beside.callers / 2
 	both := func(reserveRate, claimRate float64) []Load {
 		return []Load{
 			{Kind: reserveLoad, Callers: reservers, Rate: reserveRate},
-			{Kind: claimLoad, Callers: r.o.Callers - reservers, Rate: claimRate},
+			{Kind: claimLoad, Callers: beside.callers - reservers, Rate: claimRate},
 		}
 	}
 	r.o.Progress("finding the maximum of reserves and claims together")

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,14 +22,19 @@ type Options struct {
 	Schemes []string
 	Base    string
 
-	// Callers call at once, over all processes. Default 64; 32 for neighbours, half of them claimers.
-	Callers int
+	// Only limits Cost to one of its parts.
+	Only string
+
+	// Callers call at once, over all processes: each number is measured. Default 64; 32 for neighbours, half of them
+	// claimers; 1 and 64 for cost.
+	Callers []int
 	// Measure is how long each scheme is measured in each round, after a warm-up. Default 5s.
 	Measure time.Duration
 	// Rounds is how often the schemes alternate. Default 3.
 	Rounds int
-	// Processes carry the callers, each with connections of its own. Default 1: this process.
-	Processes int
+	// Processes carry the callers, each with connections of its own: each number is measured, with every number of
+	// callers that is enough for it. Default 1: this process.
+	Processes []int
 	// RTT is added to each round trip between callers and both servers.
 	RTT time.Duration
 	// Hold is waited before each COMMIT.
@@ -59,18 +65,24 @@ const (
 	maxMeasure   = time.Hour
 	maxDelay     = time.Second
 
-	defaultCallers    = 64
-	defaultNeighbours = 32
-	defaultMeasure    = 5 * time.Second
-	defaultRounds     = 3
+	defaultMeasure = 5 * time.Second
+	defaultRounds  = 3
 )
 
+// DefaultCallers are how many call at once where nobody says so.
+func DefaultCallers(bench string) []int {
+	switch bench {
+	case Neighbours:
+		return []int{32}
+	case Cost:
+		return []int{1, 64}
+	}
+	return []int{64}
+}
+
 func (o Options) withDefaults() Options {
-	if o.Callers == 0 {
-		o.Callers = defaultCallers
-		if o.Bench == Neighbours {
-			o.Callers = defaultNeighbours
-		}
+	if len(o.Callers) == 0 {
+		o.Callers = DefaultCallers(o.Bench)
 	}
 	if o.Measure == 0 {
 		o.Measure = defaultMeasure
@@ -78,8 +90,8 @@ func (o Options) withDefaults() Options {
 	if o.Rounds == 0 {
 		o.Rounds = defaultRounds
 	}
-	if o.Processes == 0 {
-		o.Processes = 1
+	if len(o.Processes) == 0 {
+		o.Processes = []int{1}
 	}
 	if o.Buckets == 0 {
 		o.Buckets = 1
@@ -91,16 +103,29 @@ func (o Options) withDefaults() Options {
 	if !ok {
 		return o
 	}
+	if len(o.Schemes) == 0 {
+		o.Schemes = b.names(o.Only)
+	}
 	if o.Base == "" {
 		o.Base = b.schemes[0].name
+		if len(o.Schemes) > 0 {
+			o.Base = b.base(o.Schemes[0], o.Base)
+		}
 	}
-	if len(o.Schemes) == 0 {
-		o.Schemes = b.names()
-	}
-	if !slices.Contains(o.Schemes, o.Base) {
-		o.Schemes = append([]string{o.Base}, o.Schemes...)
+	for _, name := range slices.Clone(o.Schemes) {
+		if base := b.base(name, o.Base); !slices.Contains(o.Schemes, base) {
+			o.Schemes = append([]string{base}, o.Schemes...)
+		}
 	}
 	return o
+}
+
+// perProcess is how many callers a process needs at least.
+func (o Options) perProcess() int {
+	if o.Bench == Neighbours {
+		return 2
+	}
+	return 1
 }
 
 // Validate tells every mistake that does not need a server.
@@ -112,24 +137,15 @@ func (o Options) Validate() error {
 	if !ok {
 		return fmt.Errorf("there is no bench %q: use %s", o.Bench, strings.Join(Benches(), ", "))
 	}
+	if o.Only != "" && !slices.Contains(b.parts(), o.Only) {
+		bad("bench %s has no part %q: it has %s", o.Bench, o.Only, cmp.Or(strings.Join(b.parts(), ", "), "none"))
+	}
 	for _, name := range append(slices.Clone(o.Schemes), o.Base) {
-		if !slices.Contains(b.names(), name) {
-			bad("bench %s has no scheme %q: it has %s", o.Bench, name, strings.Join(b.names(), ", "))
+		if !slices.Contains(b.names(""), name) {
+			bad("bench %s has no scheme %q: it has %s", o.Bench, name, strings.Join(b.names(""), ", "))
 		}
 	}
-	if o.Callers < 1 || o.Callers > maxCallers {
-		bad("callers %d is out of range: use 1 to %d", o.Callers, maxCallers)
-	}
-	if o.Processes < 1 || o.Processes > maxProcesses {
-		bad("processes %d is out of range: use 1 to %d", o.Processes, maxProcesses)
-	}
-	least := o.Processes
-	if o.Bench == Neighbours {
-		least = 2 * o.Processes
-	}
-	if o.Callers < least {
-		bad("%d callers are too few for %d processes: use %d or more", o.Callers, o.Processes, least)
-	}
+	errs = append(errs, o.validateCallers()...)
 	if o.Measure < 100*time.Millisecond || o.Measure > maxMeasure {
 		bad("%v for each scheme is out of range: use 0.1 to %.0f seconds", o.Measure, maxMeasure.Seconds())
 	}
@@ -157,6 +173,34 @@ func (o Options) Validate() error {
 		bad("neighbours finds its rate by itself: leave the rate out")
 	}
 	return errors.Join(errs...)
+}
+
+// validateCallers wants every number to be in range, and to be of use with one of the others.
+func (o Options) validateCallers() (errs []error) {
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	for _, n := range o.Callers {
+		if n < 1 || n > maxCallers {
+			bad("callers %d is out of range: use 1 to %d", n, maxCallers)
+		}
+	}
+	for _, n := range o.Processes {
+		if n < 1 || n > maxProcesses {
+			bad("processes %d is out of range: use 1 to %d", n, maxProcesses)
+		}
+	}
+	if least := slices.Min(o.Processes); slices.Min(o.Callers) < least*o.perProcess() {
+		bad("%d callers are too few for %d processes: use %d or more", slices.Min(o.Callers), least, least*o.perProcess())
+	}
+	if most := slices.Max(o.Processes); slices.Max(o.Callers) < most*o.perProcess() {
+		bad("%d callers are too few for %d processes: use %d or more", slices.Max(o.Callers), most, most*o.perProcess())
+	}
+	if o.Only == partLines && !slices.Contains(o.Callers, 1) {
+		bad("lines are measured with 1 caller: leave the callers out")
+	}
+	if o.Bench == Neighbours && len(o.Callers)*len(o.Processes) > 1 {
+		bad("neighbours finds its rate for one number of callers and processes: run it once for each")
+	}
+	return errs
 }
 
 // warmup is how long a scheme runs before it is measured: connections, caches, a filled pool.

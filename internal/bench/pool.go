@@ -55,7 +55,7 @@ func setUpPool(ctx context.Context, p place, stock int64) (int64, error) {
 	if stock == 0 {
 		return 0, nil
 	}
-	return fillPools(ctx, &pool{s}, min(p.Buckets, maxFilled))
+	return fillPools(ctx, &pool{store: s, lines: 1}, min(p.Buckets, maxFilled))
 }
 
 // fillPools reserves a unit of each bucket, which fills its pool.
@@ -85,7 +85,7 @@ func readPool(ctx context.Context, p place, stock int64) (books, error) {
 	defer db.Close()
 	b := books{stock: stock * int64(p.Buckets)}
 	var onHand, unpooled, units, entries int64
-	err = db.QueryRowContext(ctx, qPoolBooks).Scan(&onHand, &unpooled, &units, &b.held, &b.granted, &b.rejected, &entries)
+	err = db.QueryRowContext(ctx, qPoolBooks).Scan(&onHand, &unpooled, &units, &b.held, &b.granted, &b.rejected, &b.released, &entries)
 	if err != nil {
 		return b, fmt.Errorf("read the pool: %w", err)
 	}
@@ -100,7 +100,10 @@ func readPool(ctx context.Context, p place, stock int64) (books, error) {
 	return b, nil
 }
 
-type pool struct{ store *mysqlstore.Store }
+type pool struct {
+	store *mysqlstore.Store
+	lines int // of each cart, the first of the call's bucket; the others are of the buckets after it
+}
 
 func openPool(ctx context.Context, j Job, alone bool) (session, error) {
 	o := storeOptions(j.DSN, alone)
@@ -116,13 +119,16 @@ func openPool(ctx context.Context, j Job, alone bool) (session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pool{s}, nil
+	return &pool{store: s, lines: max(j.Lines, 1)}, nil
 }
 
 func (p *pool) close() error { return p.store.Close() }
 
 func (p *pool) reserve(ctx context.Context, c call) (reply, error) {
-	lines := []reservation.Line{{Item: int64(c.bucket) + 1, Group: group, Quantity: 1}}
+	lines := make([]reservation.Line, p.lines)
+	for n := range lines {
+		lines[n] = reservation.Line{Item: int64(c.bucket+n) + 1, Group: group, Quantity: 1}
+	}
 	req, err := reservation.NewRequest(shop, c.key, lines, ttl, reservation.Limits{})
 	if err != nil {
 		return reply{}, err
@@ -147,6 +153,17 @@ func (p *pool) claim(ctx context.Context, id reservation.ID) (reply, error) {
 		return reply{}, fmt.Errorf("the claim of %s left it %s", id, res.Record.State)
 	}
 	return reply{answer: claimed, replayed: res.Replayed}, nil
+}
+
+func (p *pool) release(ctx context.Context, id reservation.ID) (reply, error) {
+	res, err := p.store.Release(ctx, stamp(), shop, id)
+	switch {
+	case err != nil:
+		return reply{}, err
+	case res.Record.State != reservation.Released:
+		return reply{}, fmt.Errorf("the release of %s left it %s", id, res.Record.State)
+	}
+	return reply{answer: released, replayed: res.Replayed}, nil
 }
 
 // holds are reservations that claims take: numbers first to last, without last. Each is one unit. They are written in

@@ -50,8 +50,8 @@ func split(j Job, processes int) []Job {
 }
 
 // runJob carries a job out, in this process or in several, and sums.
-func runJob(ctx context.Context, o Options, j Job) (measured, error) {
-	if o.Processes == 1 {
+func runJob(ctx context.Context, o Options, j Job, processes int) (measured, error) {
+	if processes == 1 {
 		rep, err := Work(ctx, j, func(context.Context) error { return nil })
 		if err != nil {
 			return measured{}, err
@@ -61,7 +61,7 @@ func runJob(ctx context.Context, o Options, j Job) (measured, error) {
 	if o.Worker == nil {
 		return measured{}, errors.New("bench: more than one process needs Options.Worker")
 	}
-	jobs := split(j, o.Processes)
+	jobs := split(j, processes)
 	reports := make([]Report, len(jobs))
 	errs := make([]error, len(jobs))
 	ctx, cancel := context.WithCancel(ctx)
@@ -118,6 +118,7 @@ func sum(reports []Report) (measured, error) {
 			l.Granted += t.Granted
 			l.Rejected += t.Rejected
 			l.Claimed += t.Claimed
+			l.Released += t.Released
 			l.Replayed += t.Replayed
 			l.Again += t.Again
 			l.All += t.All

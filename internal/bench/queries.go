@@ -79,6 +79,7 @@ const (
  (SELECT COALESCE(SUM(quantity), 0) FROM reserved_quantities),
  (SELECT COUNT(*) FROM reservations WHERE outcome = 'granted'),
  (SELECT COUNT(*) FROM reservations WHERE outcome = 'rejected'),
+ (SELECT COUNT(*) FROM reservations WHERE state = 'released'),
  (SELECT COALESCE(SUM(delta), 0) FROM ledger_entries)
 FROM (SELECT COALESCE(SUM(on_hand), 0) AS on_hand, COALESCE(SUM(unpooled), 0) AS unpooled FROM inventory_ledger) l`
 

@@ -11,10 +11,15 @@ import (
 
 // Row is one scheme's figures: medians over the rounds.
 type Row struct {
-	Scheme  string  `json:"scheme"`
-	Callers int     `json:"callers"`
-	OpsS    float64 `json:"ops_s"`
-	// Ratio is the median of the rounds' ratios to the base: of the rates; in neighbours, of p99.
+	Scheme  string `json:"scheme"`
+	Callers int    `json:"callers"`
+	// Processes share the callers.
+	Processes int `json:"processes"`
+
+	OpsS float64 `json:"ops_s"`
+	// Base is the scheme that ratios are to, with as many callers and processes. Ratio is the median of the rounds'
+	// ratios: of the rates; in neighbours, of p99.
+	Base  string  `json:"base"`
 	Ratio float64 `json:"ratio"`
 	P50   float64 `json:"p50_ms"`
 	P99   float64 `json:"p99_ms"`
@@ -27,6 +32,10 @@ type Row struct {
 	// that of the callers, their delay line included.
 	ServerUS *float64 `json:"server_us_op"`
 	ClientUS float64  `json:"client_us_op"`
+	// ServerUSLine is ServerUS by line of the cart, where a scheme is about lines.
+	ServerUSLine *float64 `json:"server_us_line,omitempty"`
+	// Rejected is the fraction of the calls that were told that too little is left.
+	Rejected float64 `json:"rejected"`
 	// SentAgain counts calls that were repeated because the store was busy or the outcome unknown.
 	SentAgain int64 `json:"sent_again"`
 	// Exact: after each round, what callers were told was what the store had.
@@ -40,17 +49,16 @@ type Result struct {
 	Base  string `json:"base"`
 	Rows  []Row  `json:"rows"`
 
-	RatioOf   string  `json:"ratio_of"` // ops_s or p99_ms
-	Seconds   float64 `json:"seconds"`
-	Runs      int     `json:"runs"`
-	Processes int     `json:"processes"`
-	Buckets   int     `json:"buckets"`
-	Skew      float64 `json:"skew"`
-	Retries   float64 `json:"retries"`
-	Rate      float64 `json:"rate"` // 0: a closed loop
-	RTTMS     float64 `json:"rtt_ms"`
-	HoldMS    float64 `json:"hold_ms"`
-	Servers   string  `json:"servers"`
+	RatioOf string  `json:"ratio_of"` // ops_s or p99_ms
+	Seconds float64 `json:"seconds"`
+	Runs    int     `json:"runs"`
+	Buckets int     `json:"buckets"`
+	Skew    float64 `json:"skew"`
+	Retries float64 `json:"retries"`
+	Rate    float64 `json:"rate"` // 0: a closed loop
+	RTTMS   float64 `json:"rtt_ms"`
+	HoldMS  float64 `json:"hold_ms"`
+	Servers string  `json:"servers"`
 	// OthersCPU is the part of this machine's cores that was used by other processes meanwhile; nil where it is not known.
 	OthersCPU *float64 `json:"others_cpu"`
 }
@@ -58,6 +66,7 @@ type Result struct {
 // sample is one scheme in one round.
 type sample struct {
 	opsS, p50, p99 float64
+	rejected       float64 // fraction of the calls
 	server, client float64 // microseconds a call; server -1: not known
 	again          int64
 }
@@ -71,6 +80,9 @@ func sampleOf(m measured) sample {
 	s := sample{opsS: l.opsS, p50: quantileMS(l.hist, 50), p99: quantileMS(l.hist, 99), server: -1}
 	for _, l := range m.loads {
 		s.again += l.Again
+	}
+	if l.All > 0 {
+		s.rejected = float64(l.Rejected) / float64(l.All)
 	}
 	if ops > 0 {
 		s.client = perCall(m.client, ops)
@@ -103,6 +115,7 @@ func rowOf(own, base []sample, ratioOfP99 bool) Row {
 	}
 	opsS, p50, p99 := func(s sample) float64 { return s.opsS }, func(s sample) float64 { return s.p50 }, func(s sample) float64 { return s.p99 }
 	r := Row{OpsS: pick(opsS), P50: pick(p50), P99: pick(p99), Ratios: ratios(opsS), ClientUS: pick(func(s sample) float64 { return s.client })}
+	r.Rejected = pick(func(s sample) float64 { return s.rejected })
 	r.P50Ratio, r.P99Ratio = median(ratios(p50)), median(ratios(p99))
 	if ratioOfP99 {
 		r.Ratios = ratios(p99)
@@ -142,12 +155,8 @@ func median(vs []float64) float64 {
 // WriteText writes one table, ratios first.
 func (r Result) WriteText(w io.Writer) error {
 	var b strings.Builder
-	callers := 0
-	if len(r.Rows) > 0 {
-		callers = r.Rows[0].Callers
-	}
-	fmt.Fprintf(&b, "bench %s: %d callers, %s, %s, %s of %gs; median of the rounds\n",
-		r.Bench, callers, count(r.Processes, "process", "processes"), count(r.Buckets, "bucket", "buckets"), count(r.Runs, "round", "rounds"), r.Seconds)
+	fmt.Fprintf(&b, "bench %s: %s, %s of %gs; median of the rounds\n",
+		r.Bench, count(r.Buckets, "bucket", "buckets"), count(r.Runs, "round", "rounds"), r.Seconds)
 	for _, extra := range []struct {
 		on   bool
 		text string
@@ -164,25 +173,50 @@ func (r Result) WriteText(w io.Writer) error {
 			fmt.Fprintln(&b, extra.text)
 		}
 	}
-	head := "ratio"
-	if r.RatioOf == "p99_ms" {
-		head = "p99 ratio"
-	}
 	fmt.Fprintln(&b)
-	const line = "%9s  %-21s %9s %9s %9s %12s %12s  %s\n"
-	fmt.Fprintf(&b, line, head, "scheme", "ops/s", "p50 ms", "p99 ms", "server us/op", "client us/op", "exact")
-	for _, row := range r.Rows {
-		fmt.Fprintf(&b, line, fixed(row.Ratio, 2), row.Scheme, fixed(row.OpsS, 0), fixed(row.P50, 2), fixed(row.P99, 2),
-			orDash(row.ServerUS), fixed(row.ClientUS, 0), yes(row.Exact))
-	}
+	r.table(&b)
 	fmt.Fprintln(&b)
+	told := map[string]bool{}
 	for _, row := range r.Rows {
-		fmt.Fprintf(&b, "%s: %s%s\n", row.Scheme, row.What, base(row.Scheme == r.Base))
+		if !told[row.Scheme] {
+			fmt.Fprintf(&b, "%s: %s%s\n", row.Scheme, row.What, base(row.Scheme == row.Base))
+			told[row.Scheme] = true
+		}
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	return nil
+}
+
+// table writes the rows; an empty line stands before each group that has a base of its own.
+func (r Result) table(b *strings.Builder) {
+	head := "ratio"
+	if r.RatioOf == "p99_ms" {
+		head = "p99 ratio"
+	}
+	const line = "%9s  %-21s %7s %9s %9s %9s %9s %12s %12s  %s%s\n"
+	fmt.Fprintf(b, line, head, "scheme", "callers", "processes", "ops/s", "p50 ms", "p99 ms", "server us/op", "client us/op", "exact", "")
+	for n, row := range r.Rows {
+		if before := r.Rows[max(n-1, 0)]; before.Base != row.Base || before.Callers != row.Callers || before.Processes != row.Processes {
+			fmt.Fprintln(b)
+		}
+		fmt.Fprintf(b, line, fixed(row.Ratio, 2), row.Scheme, strconv.Itoa(row.Callers), strconv.Itoa(row.Processes), fixed(row.OpsS, 0),
+			fixed(row.P50, 2), fixed(row.P99, 2), orDash(row.ServerUS), fixed(row.ClientUS, 0), yes(row.Exact), r.remark(row))
+	}
+}
+
+// remark tells what only Cost has to tell of a row.
+func (r Result) remark(row Row) string {
+	switch {
+	case r.Bench != Cost:
+		return ""
+	case row.ServerUSLine != nil:
+		return fmt.Sprintf("  %s us of the server a line", fixed(*row.ServerUSLine, 0))
+	case row.Rejected >= 0.005:
+		return fmt.Sprintf("  %.0f%% of the calls were rejected", 100*row.Rejected)
+	}
+	return ""
 }
 
 func deref(v *float64) float64 {

@@ -8,15 +8,21 @@ import (
 	"time"
 )
 
-// entrant is a scheme of this run, with its place.
+// site is a scheme of this run, with its place.
+type site struct {
+	scheme scheme
+	place  place
+	told   told
+	seed   uint64 // of the last holds
+}
+
+// entrant is a scheme with so many callers in so many processes: a row of the table.
 type entrant struct {
-	scheme  scheme
-	place   place
-	told    told
-	samples []sample
-	seed    uint64  // of the last holds
-	rate    float64 // of claims, as seen so far
-	exact   bool
+	*site
+	callers, processes int
+	samples            []sample
+	rate               float64 // of claims, as seen so far
+	exact              bool
 }
 
 // Run measures. The result holds what was measured before an error, too.
@@ -48,23 +54,43 @@ type run struct {
 	entrants []*entrant
 }
 
+// setUp makes the sites, and the table's rows: what is compared stands together.
 func (r *run) setUp(ctx context.Context) error {
+	sites, err := r.sites(ctx)
+	if err != nil {
+		return err
+	}
+	for _, part := range append(r.bench.parts(), "") {
+		for _, processes := range r.o.Processes {
+			for _, callers := range r.o.Callers {
+				for _, s := range sites {
+					if s.scheme.size.part == part && callers >= processes*r.o.perProcess() && (callers == 1 || !s.scheme.size.alone) {
+						r.entrants = append(r.entrants, &entrant{site: s, callers: callers, processes: processes, exact: true})
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (r *run) sites(ctx context.Context) (sites []*site, err error) {
 	for _, s := range r.bench.schemes {
 		if !slices.Contains(r.o.Schemes, s.name) {
 			continue
 		}
-		p, err := r.scratch.add(ctx, r.o.Buckets)
+		p, err := r.scratch.add(ctx, max(r.o.Buckets, s.size.lines))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		r.o.Progress("setting up " + s.name)
-		laid, err := s.setUp(ctx, p, r.bench.stock)
+		laid, err := s.setUp(ctx, p, r.bench.stockOf(s))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		r.entrants = append(r.entrants, &entrant{scheme: s, place: p, exact: true, told: told{laid: laid}})
+		sites = append(sites, &site{scheme: s, place: p, told: told{laid: laid}})
 	}
-	return nil
+	return sites, nil
 }
 
 // alternate lets the schemes take turns, every other round in reverse, so that none always follows the same one.
@@ -75,8 +101,8 @@ func (r *run) alternate(ctx context.Context) error {
 			slices.Reverse(order)
 		}
 		for _, e := range order {
-			r.o.Progress(fmt.Sprintf("round %d of %d: %s", round+1, r.o.Rounds, e.scheme.name))
-			m, err := r.measure(ctx, e, r.bench.loads(r.o))
+			r.o.Progress(fmt.Sprintf("round %d of %d: %s, %s", round+1, r.o.Rounds, e.scheme.name, count(e.callers, "caller", "callers")))
+			m, err := r.measure(ctx, e, r.bench.loads(e.callers, r.o.Rate))
 			if err != nil {
 				return err
 			}
@@ -89,7 +115,7 @@ func (r *run) alternate(ctx context.Context) error {
 func (r *run) job(e *entrant, loads []Load) Job {
 	j := Job{
 		Bench: r.o.Bench, Scheme: e.scheme.name, DSN: e.place.DSN, Redis: e.place.Redis, Prefix: e.place.Prefix,
-		RTT: r.o.RTT, Hold: r.o.Hold, Buckets: r.o.Buckets, Skew: r.o.Skew, Retries: r.o.Retries,
+		RTT: r.o.RTT, Hold: r.o.Hold, Buckets: r.o.Buckets, Lines: e.scheme.size.lines, Skew: r.o.Skew, Retries: r.o.Retries,
 		Warmup: r.o.warmup(), Measure: r.o.Measure, Loads: loads,
 	}
 	pid := r.o.Servers.MySQLPID
@@ -116,12 +142,12 @@ func (r *run) measure(ctx context.Context, e *entrant, loads []Load) (measured, 
 		if err != nil {
 			return m, err
 		}
-		for _, l := range m.loads {
-			if l.Ops == 0 && !l.RanOut {
-				return m, fmt.Errorf("scheme %s answered no call in %v", e.scheme.name, j.Measure)
-			}
-		}
-		if !cutShort(m, j.Measure) || try == maxLays {
+		switch none := slices.ContainsFunc(m.loads, func(l loadResult) bool { return l.Ops == 0 && !l.RanOut }); {
+		case none && try == maxTries:
+			return m, fmt.Errorf("scheme %s answered no call in %v", e.scheme.name, j.Measure)
+		case none:
+			j.Measure *= 4 // a machine that others keep busy may stand still for a short time
+		case !cutShort(m, j.Measure) || try == maxTries:
 			return m, nil
 		}
 	}
@@ -129,7 +155,7 @@ func (r *run) measure(ctx context.Context, e *entrant, loads []Load) (measured, 
 
 // runOnce runs a job and balances the books.
 func (r *run) runOnce(ctx context.Context, e *entrant, j Job) (measured, error) {
-	m, err := runJob(ctx, r.o, j)
+	m, err := runJob(ctx, r.o, j, e.processes)
 	if err != nil {
 		return m, fmt.Errorf("scheme %s: %w", e.scheme.name, err)
 	}
@@ -144,7 +170,7 @@ func (r *run) runOnce(ctx context.Context, e *entrant, j Job) (measured, error) 
 			return m, err
 		}
 	}
-	b, err := e.scheme.read(ctx, e.place, r.bench.stock)
+	b, err := e.scheme.read(ctx, e.place, r.bench.stockOf(e.scheme))
 	if err != nil {
 		return m, err
 	}
@@ -159,7 +185,7 @@ const (
 	probeHolds   = 3000
 	probeTime    = 500 * time.Millisecond
 	maxHolds     = 1_000_000
-	maxLays      = 3
+	maxTries     = 3
 	spareOfHolds = 1.5
 )
 
@@ -222,27 +248,37 @@ func (r *run) result() Result {
 	o := r.o
 	res := Result{
 		Bench: o.Bench, Base: o.Base, Rows: []Row{}, RatioOf: "ops_s", Seconds: o.Measure.Seconds(), Runs: o.Rounds,
-		Processes: o.Processes, Buckets: o.Buckets, Skew: o.Skew, Retries: o.Retries, Rate: o.Rate,
+		Buckets: o.Buckets, Skew: o.Skew, Retries: o.Retries, Rate: o.Rate,
 		RTTMS: ms(o.RTT), HoldMS: ms(o.Hold), Servers: o.Servers.Versions,
 	}
 	if o.Bench == Neighbours {
 		res.RatioOf = "p99_ms"
 	}
-	var base []sample
-	for _, e := range r.entrants {
-		if e.scheme.name == o.Base {
-			base = e.samples
-		}
-	}
 	for _, e := range r.entrants {
 		if len(e.samples) == 0 && e.exact {
 			continue
 		}
-		row := rowOf(e.samples, base, o.Bench == Neighbours)
-		row.Scheme, row.Callers, row.Exact, row.What = e.scheme.name, o.Callers, e.exact, e.scheme.what
+		base := r.bench.base(e.scheme.name, o.Base)
+		row := rowOf(e.samples, r.samples(base, e), o.Bench == Neighbours)
+		row.Scheme, row.Callers, row.Processes, row.Exact, row.What = e.scheme.name, e.callers, e.processes, e.exact, e.scheme.what
+		row.Base = base
+		if lines := e.scheme.size.lines; lines > 0 && row.ServerUS != nil {
+			us := *row.ServerUS / float64(lines)
+			row.ServerUSLine = &us
+		}
 		res.Rows = append(res.Rows, row)
 	}
 	return res
+}
+
+// samples are those of the scheme with as many callers and processes as e.
+func (r *run) samples(scheme string, e *entrant) []sample {
+	for _, b := range r.entrants {
+		if b.scheme.name == scheme && b.callers == e.callers && b.processes == e.processes {
+			return b.samples
+		}
+	}
+	return nil
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/twinhold/twinhold/reservation"
@@ -13,6 +15,7 @@ const (
 	Claim      = "claim"
 	SoldOut    = "soldout"
 	Neighbours = "neighbours"
+	Cost       = "cost"
 )
 
 // shop and group are those of every bucket here; bucket n is item n + 1.
@@ -41,6 +44,7 @@ const (
 	granted answer = iota + 1
 	rejected
 	claimed
+	released
 )
 
 // reply is an answer, and whether it had been given before.
@@ -61,6 +65,11 @@ type claimer interface {
 	claim(ctx context.Context, id reservation.ID) (reply, error)
 }
 
+// releaser is a session that can give back.
+type releaser interface {
+	release(ctx context.Context, id reservation.ID) (reply, error)
+}
+
 // books is what a scheme's store says of the whole run: it is compared with what the callers were told.
 type books struct {
 	stock    int64 // at the beginning
@@ -69,6 +78,7 @@ type books struct {
 	granted  int64 // reservations that were granted, claimed ones too; -1: not kept
 	rejected int64 // stored rejections; -1: not kept
 	claimed  int64 // units that claims have deducted
+	released int64 // reservations that were given back
 	broken   string
 }
 
@@ -82,23 +92,52 @@ type scheme struct {
 	read  func(ctx context.Context, p place, stock int64) (books, error)
 	// redis: it is Redis that works, and not MySQL.
 	redis bool
+	size  size
+}
+
+// size is what makes one scheme of Cost differ from its base; zero elsewhere.
+type size struct {
+	part  string
+	base  string // the scheme that its ratios are to
+	stock int64  // in place of the bench's
+	lines int    // of each cart, each of a bucket of its own
+	alone bool   // it is measured with one caller only
 }
 
 // bench is schemes that do the same.
 type bench struct {
 	name    string
 	stock   int64 // of each bucket
-	loads   func(o Options) []Load
+	loads   func(callers int, rate float64) []Load
 	schemes []scheme
 }
 
-func (b bench) names() []string {
-	names := make([]string, len(b.schemes))
-	for n, s := range b.schemes {
-		names[n] = s.name
+// names are those of the schemes, of one part or of all.
+func (b bench) names(part string) []string {
+	var names []string
+	for _, s := range b.schemes {
+		if part == "" || s.size.part == part {
+			names = append(names, s.name)
+		}
 	}
 	return names
 }
+
+// parts are those that schemes belong to.
+func (b bench) parts() []string {
+	var parts []string
+	for _, s := range b.schemes {
+		if s.size.part != "" && !slices.Contains(parts, s.size.part) {
+			parts = append(parts, s.size.part)
+		}
+	}
+	return parts
+}
+
+// base is the scheme that a scheme's ratios are to.
+func (b bench) base(name, asked string) string { return cmp.Or(b.scheme(name).size.base, asked) }
+
+func (b bench) stockOf(s scheme) int64 { return cmp.Or(s.size.stock, b.stock) }
 
 func (b bench) scheme(name string) scheme {
 	for _, s := range b.schemes {
@@ -110,7 +149,7 @@ func (b bench) scheme(name string) scheme {
 }
 
 // Benches are the names of all of them.
-func Benches() []string { return []string{Pool, Claim, SoldOut, Neighbours} }
+func Benches() []string { return []string{Pool, Claim, SoldOut, Neighbours, Cost} }
 
 // benchOf gives a bench by name. The first scheme is the base.
 func benchOf(name string) (bench, bool) {
@@ -141,16 +180,23 @@ func benchOf(name string) (bench, bool) {
 			poolScheme("reserve_alone", "reserves at a third of their maximum", false),
 			poolScheme("reserve_beside_claims", "the same, with claims at a third of theirs", false),
 		}}, true
+	case Cost:
+		return bench{name: name, stock: plenty, loads: pairs, schemes: costSchemes()}, true
 	}
 	return bench{}, false
 }
 
 // reserves is a load of reserves alone.
-func reserves(o Options) []Load {
-	return []Load{{Kind: reserveLoad, Callers: o.Callers, Rate: o.Rate}}
+func reserves(callers int, rate float64) []Load {
+	return []Load{{Kind: reserveLoad, Callers: callers, Rate: rate}}
 }
 
 // claims is a load of claims alone.
-func claims(o Options) []Load {
-	return []Load{{Kind: claimLoad, Callers: o.Callers, Rate: o.Rate}}
+func claims(callers int, rate float64) []Load {
+	return []Load{{Kind: claimLoad, Callers: callers, Rate: rate}}
+}
+
+// pairs is a load of reserves, each with the release of what it took.
+func pairs(callers int, rate float64) []Load {
+	return []Load{{Kind: pairLoad, Callers: callers, Rate: rate}}
 }
