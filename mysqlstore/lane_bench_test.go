@@ -219,3 +219,55 @@ func behindDelay(b *testing.B, s *bench) func(*mysqlstore.Options) {
 	cfg.Addr = p.Addr()
 	return func(o *mysqlstore.Options) { o.DSN = cfg.FormatDSN() }
 }
+
+// BenchmarkMirrorLanes prints mirror operations per second on one hot bucket: each caller stores a hold, and ends every
+// second one.
+//
+//	go test ./mysqlstore -run '^$' -bench MirrorLanes -benchtime 1x
+func BenchmarkMirrorLanes(b *testing.B) {
+	for _, callers := range []int{8, 32, 64} {
+		b.Run(fmt.Sprintf("%d callers", callers), func(b *testing.B) {
+			for b.Loop() {
+				alone := mirrorRate(b, callers, func(o *mysqlstore.Options) { o.NoLanes = true })
+				singly := mirrorRate(b, callers, func(o *mysqlstore.Options) { o.NoMultiStatements = true })
+				packets := mirrorRate(b, callers, func(*mysqlstore.Options) {})
+				b.ReportMetric(alone, "none/s")
+				b.ReportMetric(singly, "single/s")
+				b.ReportMetric(packets, "packets/s")
+				b.ReportMetric(packets/alone, "packets-ratio")
+			}
+		})
+	}
+}
+
+func mirrorRate(b *testing.B, callers int, tune func(*mysqlstore.Options)) float64 {
+	s := open(b, shadow)
+	s.stock(10_000_000)
+	far := s.another(tune, behindDelay(b, s))
+	var done atomic.Int64
+	run := func(limit time.Duration) {
+		began := time.Now()
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				for n := 0; time.Since(began) < limit; n++ {
+					rec := truthRecord(b, newID(b).String(), reservation.Held, time.Hour, line(1, 1))
+					ops := []reservation.MirrorOp{granted(rec), released(rec)}
+					for _, op := range ops[:1+n%2] {
+						if _, err := far.Mirror(b.Context(), far.st, op); err != nil {
+							b.Error(err)
+							return
+						}
+						done.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}
+	run(300 * time.Millisecond)
+	done.Store(0)
+	began := time.Now()
+	run(benchFor())
+	return float64(done.Load()) / time.Since(began).Seconds()
+}

@@ -5,12 +5,14 @@ import (
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/twinhold/twinhold/mysqlstore"
@@ -30,19 +32,90 @@ func TestMirrorLanesJudgeAlike(t *testing.T) {
 					p.arrivals(14)
 					p.leavings(10)
 				}
-				for _, lane := range []string{"mirror_reserve", "mirror_ledger"} {
-					if p.laned.gauge("twinhold_mysql_lane_batch_members", lane) < 4 {
-						t.Errorf("no more than %v shared transactions of the lane %s: this shows little", p.laned.gauge("twinhold_mysql_lane_batch_members", lane), lane)
-					}
-				}
-				if diff := cmp.Diff(tables(t, p.alone), tables(t, p.laned.bench)); diff != "" {
-					t.Errorf("the tables without lanes (-) and with them (+):\n%s", diff)
-				}
-				p.alone.invariants()
-				p.laned.invariants()
+				p.settled(4, "mirror_reserve", "mirror_ledger")
 			})
 		}
 	}
+}
+
+// TestAgreeLanesJudgeAlike: grants in handover of every kind, with lanes and without.
+func TestAgreeLanesJudgeAlike(t *testing.T) {
+	t.Parallel()
+	multi(t, func(t *testing.T, tune func(*mysqlstore.Options)) {
+		p := newPairing(t, handover, tune)
+		known := provisional(t, "known", time.Hour, line(1, 2))
+		p.both(agreeCall(known))
+		var calls []call
+		for n := range 9 {
+			calls = append(calls, agreeCall(provisional(t, p.key(), time.Hour, line(1, 1+int64(n)%3), line(2, 1))))
+		}
+		calls = append(calls, agreeCall(known), agreeCall(provisional(t, p.key(), -time.Second, line(1, 1))),
+			agreeCall(provisional(t, p.key(), time.Hour, line(1, 1), line(99, 1))))
+		p.together([]call{agreeCall(known), agreeCall(known)}, calls)
+		calls = nil
+		for range 4 {
+			calls = append(calls, agreeCall(provisional(t, p.key(), time.Hour, line(1, 3), line(3, 9))))
+		}
+		p.together([]call{agreeCall(known), agreeCall(known)}, calls)
+		p.settled(2, "agree")
+	})
+}
+
+// TestDeductLanesJudgeAlike (I6): deductions while Redis decides, with lanes and without: of holds as they are here, of
+// such as the truth has on other terms, late ones, and what is not held here.
+func TestDeductLanesJudgeAlike(t *testing.T) {
+	t.Parallel()
+	multi(t, func(t *testing.T, tune func(*mysqlstore.Options)) {
+		p := newPairing(t, shadow, tune)
+		hold := func(ttl time.Duration) reservation.Pin {
+			rec := truthRecord(t, p.key(), reservation.Held, ttl, line(1, 2), line(2, 1))
+			p.both(mirrorCall(granted(rec)))
+			return pinOf(rec)
+		}
+		var calls []call
+		for n := range 8 {
+			pin := hold(time.Hour)
+			switch n {
+			case 5:
+				pin.Record.Epoch++
+			case 6:
+				pin.Late = true
+			}
+			calls = append(calls, deductCall(pin))
+		}
+		over := hold(time.Hour)
+		for _, b := range []*bench{p.alone, p.laned.bench} { // past its expiry by MySQL's clock, and the pin says in time
+			over.Record.ExpiresAt = over.Record.CreatedAt.Add(-time.Second)
+			if _, err := b.DB().ExecContext(t.Context(), "UPDATE reservations SET expires_at = ? WHERE id = ?", over.Record.ExpiresAt, bytesOf(over.Record.ID)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		calls = append(calls, deductCall(over), deductCall(pinOf(truthRecord(t, p.key(), reservation.Held, time.Hour, line(1, 1)))))
+		p.laned.slack = 2 // the first one waits for the ledger's row, and may give up
+		p.together([]call{deductCall(hold(time.Hour))}, calls)
+		if p.laned.gauge("twinhold_mysql_lane_batch_members", "ledger") == 0 {
+			t.Error("no deduction was shared: this shows nothing")
+		}
+		versions(t, p.laned.bench, 12) // the first stock is one
+		p.laned.figures(1, 900-2-2*10-1, 900-2*10-1)
+		p.alone.figures(1, 900-2-2*10-1, 900-2*10-1)
+		p.laned.invariants()
+	})
+}
+
+// settled compares the two stores in the end, and asks that so many transactions of each lane were shared.
+func (p *pairing) settled(shared float64, lanes ...string) {
+	p.t.Helper()
+	for _, lane := range lanes {
+		if n := p.laned.gauge("twinhold_mysql_lane_batch_members", lane); n < shared {
+			p.t.Errorf("%v shared transactions of the lane %s: this shows little", n, lane)
+		}
+	}
+	if diff := cmp.Diff(tables(p.t, p.alone), tables(p.t, p.laned.bench)); diff != "" {
+		p.t.Errorf("the tables without lanes (-) and with them (+):\n%s", diff)
+	}
+	p.alone.invariants()
+	p.laned.invariants()
 }
 
 // pairing is two stores that are told the same.
@@ -51,7 +124,7 @@ type pairing struct {
 	rnd   *rand.Rand
 	alone *bench
 	laned *jam
-	stop  atomic.Pointer[chan struct{}] // not nil: mirror operations that run alone stay before their COMMIT until it is closed
+	stop  atomic.Pointer[chan struct{}] // not nil: what runs alone stays before their COMMIT until it is closed
 	n     int
 	held  []reservation.Record
 	ended []reservation.MirrorOp
@@ -65,9 +138,9 @@ func newPairing(t *testing.T, st reservation.Stamp, tune func(*mysqlstore.Option
 	p.alone = open(t, st, still, func(o *mysqlstore.Options) { o.NoLanes = true })
 	p.laned = &jam{reg: prometheus.NewRegistry()}
 	p.laned.bench = open(t, st, still, tune, func(o *mysqlstore.Options) {
-		o.Registerer, o.WriteTimeout = p.laned.reg, jamTime
+		o.Registerer, o.WriteTimeout, o.LockWait = p.laned.reg, jamTime, 3*time.Second
 		o.Failpoint = func(step string) {
-			if stop := p.stop.Load(); stop != nil && strings.HasPrefix(step, "mirror_") && strings.HasSuffix(step, ".commit") && !strings.Contains(step, "_shared") {
+			if stop := p.stop.Load(); stop != nil && strings.HasSuffix(step, ".commit") && !strings.Contains(step, "_shared") {
 				p.laned.held.Add(1)
 				<-*stop
 			}
@@ -76,64 +149,99 @@ func newPairing(t *testing.T, st reservation.Stamp, tune func(*mysqlstore.Option
 	for _, b := range []*bench{p.alone, p.laned.bench} {
 		b.stock(900, 900, 5)
 	}
+	if st.Stage == reservation.Handover {
+		return p
+	}
 	p.first = truthRecord(t, "first", reservation.Held, time.Hour, line(1, 1), line(2, 1))
-	p.both(granted(p.first))
-	p.both(granted(truthRecord(t, "wanted twice", reservation.Held, time.Hour, line(1, 1))))
+	p.both(mirrorCall(granted(p.first)))
+	p.both(mirrorCall(granted(truthRecord(t, "wanted twice", reservation.Held, time.Hour, line(1, 1)))))
 	gone := truthRecord(t, "gone", reservation.Held, time.Hour, line(1, 1))
-	p.both(granted(gone))
-	p.both(released(gone))
+	p.both(mirrorCall(granted(gone)))
+	p.both(mirrorCall(released(gone)))
 	p.ended = append(p.ended, released(gone))
 	return p
 }
 
-// both tells both stores of one operation.
-func (p *pairing) both(op reservation.MirrorOp) {
-	p.t.Helper()
-	p.same(op, p.alone.mirror(op), p.laned.mirror(op))
+// call is an operation that either store is told of.
+type call struct {
+	name string
+	do   func(ctx context.Context, b *bench) (any, error)
 }
 
-func (p *pairing) same(op reservation.MirrorOp, alone, laned reservation.Judgement) {
-	p.t.Helper()
-	if diff := cmp.Diff(alone, laned); diff != "" {
-		p.t.Errorf("%s %s of %s (%v): the judgement without lanes (-) and with them (+):\n%s",
-			op.Op, op.Decision, op.Record.Key, op.Record.Lines, diff)
+func mirrorCall(op reservation.MirrorOp) call {
+	return call{
+		fmt.Sprintf("%s %s of %q %v", op.Op, op.Decision, op.Record.Key, op.Record.Lines),
+		func(ctx context.Context, b *bench) (any, error) { return b.Mirror(ctx, b.st, op) },
 	}
 }
 
-// together has a lane stopped up by two replays, which change nothing, lets the operations queue in their order, and
+func agreeCall(rec reservation.Record) call {
+	return call{
+		fmt.Sprintf("agree to %q %v", rec.Key, rec.Lines),
+		func(ctx context.Context, b *bench) (any, error) { return b.Agree(ctx, b.st, rec) },
+	}
+}
+
+func deductCall(pin reservation.Pin) call {
+	return call{
+		fmt.Sprintf("deduct %q %v", pin.Record.Key, pin.Record.Lines),
+		func(ctx context.Context, b *bench) (any, error) { return b.Deduct(ctx, b.st, pin) },
+	}
+}
+
+// both tells both stores of one operation.
+func (p *pairing) both(c call) {
+	p.t.Helper()
+	got, err := c.do(p.t.Context(), p.laned.bench)
+	p.same(c, got, err)
+}
+
+// same tells the store without lanes, and compares. A claim's instant and its place among others are its store's own.
+func (p *pairing) same(c call, laned any, err error) {
+	p.t.Helper()
+	alone, wrong := c.do(p.t.Context(), p.alone)
+	if err != nil || wrong != nil {
+		p.t.Fatalf("%s: %v with lanes, %v without", c.name, err, wrong)
+	}
+	own := cmp.Options{cmpopts.IgnoreFields(reservation.Change{}, "Version"), cmpopts.IgnoreFields(reservation.Deduction{}, "At")}
+	if diff := cmp.Diff(alone, laned, own); diff != "" {
+		p.t.Errorf("%s: without lanes (-) and with them (+):\n%s", c.name, diff)
+	}
+}
+
+// together has a lane stopped up by calls that stay before their COMMIT, lets the others queue in their order, and
 // tells the other store of one after the other.
-func (p *pairing) together(again reservation.MirrorOp, ops []reservation.MirrorOp) {
+func (p *pairing) together(before, calls []call) {
 	p.t.Helper()
 	hold := make(chan struct{})
 	p.laned.held.Store(0)
 	p.stop.Store(&hold)
-	for range 2 {
-		p.laned.solos.Go(func() {
-			if _, err := p.laned.Mirror(p.t.Context(), p.laned.st, again); err != nil {
-				p.t.Error(err)
-			}
-		})
+	run := func(c call, got *any) chan error {
+		done := make(chan error, 1)
+		go func() {
+			var err error
+			*got, err = c.do(p.t.Context(), p.laned.bench)
+			done <- err
+		}()
+		return done
 	}
-	p.laned.until("two run alone", func() bool { return p.laned.held.Load() == 2 })
-	p.stop.Store(nil)
-	got := make([]reservation.Judgement, len(ops))
-	done := make([]chan error, len(ops))
-	for n, op := range ops {
-		p.laned.waiting = n
-		done[n] = p.laned.queue(func() (err error) {
-			got[n], err = p.laned.Mirror(p.t.Context(), p.laned.st, op)
-			return err
-		})
+	all := append(slices.Clone(before), calls...)
+	got, done := make([]any, len(all)), make([]chan error, len(all))
+	for n, c := range all {
+		done[n] = run(c, &got[n])
+		if n < len(before) {
+			p.laned.until("it runs alone", func() bool { return int(p.laned.held.Load()) == n+1 })
+			continue
+		}
+		p.stop.Store(nil)
+		p.laned.waiting = n + 1 - len(before)
+		p.laned.allWait()
 	}
 	close(hold)
-	for n, op := range ops {
-		if err := <-done[n]; err != nil {
-			p.t.Fatalf("%s of %s: %v", op.Op, op.Record.Key, err)
-		}
-		p.same(op, p.alone.mirror(op), got[n])
+	for n, c := range all {
+		err := <-done[n]
+		p.same(c, got[n], err)
 	}
-	p.laned.solos.Wait()
-	p.laned.waiting = 0
 }
 
 func (p *pairing) key() string {
@@ -160,7 +268,18 @@ func (p *pairing) arrivals(n int) {
 		}
 		ops = append(ops, p.rejection(lines))
 	}
-	p.together(granted(p.first), append(ops, p.special()))
+	p.together(twice(granted(p.first)), mirrorCalls(append(ops, p.special())))
+}
+
+// twice is a replay that changes nothing and locks nothing.
+func twice(op reservation.MirrorOp) []call { return []call{mirrorCall(op), mirrorCall(op)} }
+
+func mirrorCalls(ops []reservation.MirrorOp) []call {
+	calls := make([]call, len(ops))
+	for n, op := range ops {
+		calls[n] = mirrorCall(op)
+	}
+	return calls
 }
 
 // rejection is of what MySQL lacks too, of what it has, and of what it does not know.
@@ -221,7 +340,7 @@ func (p *pairing) leavings(n int) {
 	}
 	p.held = p.held[min(n, len(p.held)):]
 	ops = append(ops, released(truthRecord(p.t, p.key(), reservation.Held, time.Hour, line(1, 1))), p.ended[p.rnd.IntN(len(p.ended))])
-	p.together(p.ended[0], ops)
+	p.together(twice(p.ended[0]), mirrorCalls(ops))
 	p.ended = append(p.ended, ops[:3]...)
 }
 
