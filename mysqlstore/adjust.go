@@ -212,14 +212,14 @@ func (s *Store) AdjustmentByID(ctx context.Context, shop int64, id string) (rese
 	var adj reservation.Adjustment
 	var res reservation.AdjustResult
 	err := s.read(ctx, "adjustment", func(ctx context.Context) error {
-		found, err := adjustmentOf(ctx, s.db, shop, id)
+		found, err := adjustmentOf(ctx, s.reads, shop, id)
 		if err != nil {
 			return err
 		}
 		if found == nil {
 			return reservation.ErrNotFound
 		}
-		ls, err := countLevels(ctx, s.db, []reservation.Bucket{found.Bucket})
+		ls, err := countLevels(ctx, s.reads, []reservation.Bucket{found.Bucket})
 		if err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ func (s *Store) claim(ctx context.Context, st reservation.Stamp, shop int64, id 
 		return res, err
 	}
 	if seen == nil {
-		rec, err := s.claimFromEntries(ctx, s.db, shop, id)
+		rec, err := s.claimFromEntries(ctx, s.reads, shop, id)
 		if err != nil {
 			return res, err
 		}
@@ -81,7 +81,7 @@ func (s *Store) toldLate(ctx context.Context, rec reservation.Record, state rese
 // lookForClaim reads the record without locks; nil if the shop does not know it (any more).
 func (s *Store) lookForClaim(ctx context.Context, shop int64, id reservation.ID) (*row, error) {
 	return s.lookBy(ctx, shop, id, func(ctx context.Context, id reservation.ID) (*row, error) {
-		return rowByID(ctx, s.db, qRecord, id)
+		return rowByID(ctx, s.reads, qRecord, id)
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 
 // share carries a batch out in one transaction, and tells each member what became of it.
 func (s *Store) share(kind laneKind, batch []*member) {
-	ctx, cancel := context.WithTimeout(s.life, s.opts.Deadline)
+	ctx, cancel := context.WithTimeout(inClass(s.life, kind.class()), s.opts.Deadline)
 	defer cancel()
 	s.metrics.batch.WithLabelValues(kind.String()).Observe(float64(len(batch)))
 	switch kind {
@@ -28,6 +28,14 @@ func (s *Store) share(kind laneKind, batch []*member) {
 	case leaveLane:
 		s.shareLeavings(ctx, batch)
 	}
+}
+
+// class is whose connections the lane's shared transactions hold.
+func (k laneKind) class() class {
+	if k == arriveLane || k == leaveLane {
+		return mirrorClass
+	}
+	return truthClass
 }
 
 func (k laneKind) String() string {

@@ -11,14 +11,14 @@ import (
 // rowShared reads a reservation's row without locks; looks that wait for each other travel together.
 func (s *Store) rowShared(ctx context.Context, id reservation.ID) (*row, error) {
 	if s.opts.NoLanes {
-		return rowByID(ctx, s.db, qRecord, id)
+		return rowByID(ctx, s.reads, qRecord, id)
 	}
 	w := s.join(laneKey{kind: lookLane}, 0, &member{ctx: ctx, id: id})
 	if w.answered() {
 		return w.row, w.err
 	}
 	defer w.turn.end()
-	return rowByID(ctx, s.db, qRecord, id)
+	return rowByID(ctx, s.reads, qRecord, id)
 }
 
 func (s *Store) shareLooks(ctx context.Context, batch []*member) {
@@ -29,7 +29,7 @@ func (s *Store) shareLooks(ctx context.Context, batch []*member) {
 		ids[n] = m.id
 	}
 	found := make(map[reservation.ID]*row, len(batch))
-	err := each(ctx, s.db, func(rows *sql.Rows) error {
+	err := each(ctx, s.reads, func(rows *sql.Rows) error {
 		r, err := scanRow(rows)
 		if err == nil {
 			found[r.ID] = r

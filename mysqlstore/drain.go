@@ -1,7 +1,9 @@
 package mysqlstore
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/twinhold/twinhold/reservation"
@@ -39,22 +41,12 @@ func (s *Store) mark() int64 { return int64(s.opts.LowWater * float64(s.opts.Poo
 
 // drained notes units taken out of a bucket's pool, and looks after the pool if it may be low.
 func (s *Store) drained(st reservation.Stamp, b reservation.Bucket, n int64) {
-	if s.opts.LowWater < 0 {
-		return
-	}
 	d := s.drains
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	k := d.buckets[b]
-	if k == nil {
-		if len(d.buckets) >= drainBuckets {
-			d.drop()
-		}
-		k = &drain{known: int64(s.opts.PoolSize)}
-		d.buckets[b] = k
-	}
+	k := d.of(b, int64(s.opts.PoolSize))
 	k.taken += n
-	if k.busy || !s.maybeLow(k) {
+	if s.opts.LowWater < 0 || k.busy || !s.maybeLow(k) {
 		return
 	}
 	select {
@@ -66,7 +58,7 @@ func (s *Store) drained(st reservation.Stamp, b reservation.Bucket, n int64) {
 		<-d.slots
 		return
 	}
-	k.busy, k.taken = true, 0
+	k.busy, k.known, k.taken = true, k.known-k.taken, 0
 	go func() {
 		defer s.running.Done()
 		defer func() { <-d.slots }()
@@ -94,14 +86,26 @@ func (d *drains) drop() {
 func (d *drains) counted(b reservation.Bucket, pool int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if k := d.buckets[b]; k != nil {
-		k.known, k.taken = pool, 0
+	k := d.of(b, pool)
+	k.known, k.taken = pool, 0
+}
+
+// of gives what is known of a bucket, which is so many units in its pool if it was not followed so far.
+func (d *drains) of(b reservation.Bucket, pool int64) *drain {
+	k := d.buckets[b]
+	if k == nil {
+		if len(d.buckets) >= drainBuckets {
+			d.drop()
+		}
+		k = &drain{known: pool}
+		d.buckets[b] = k
 	}
+	return k
 }
 
 // topUp counts a pool, and refills it in small transactions if it is below the mark.
 func (s *Store) topUp(st reservation.Stamp, b reservation.Bucket) {
-	ctx, cancel := context.WithTimeout(s.life, s.opts.Deadline)
+	ctx, cancel := context.WithTimeout(inClass(s.life, refillClass), s.opts.Deadline)
 	defer cancel()
 	pool := int64(s.opts.PoolSize)
 	defer func() { s.drains.release(b, pool) }()
@@ -130,4 +134,26 @@ func (d *drains) release(b reservation.Bucket, pool int64) {
 	if k := d.buckets[b]; k != nil {
 		k.busy, k.known = false, pool
 	}
+}
+
+// Depth is how far the pool of a bucket is drained, as this process knows it.
+type Depth struct {
+	Bucket reservation.Bucket
+	Units  int64 // in the pool when it was last counted, less what this process has taken since
+	Size   int64 // of a full pool
+}
+
+// Deepest gives up to n buckets of which this process has taken units, the deepest drained first. It asks the server
+// nothing: what other processes take shows once a pool is looked after.
+func (s *Store) Deepest(n int) []Depth {
+	s.drains.mu.Lock()
+	depths := make([]Depth, 0, len(s.drains.buckets))
+	for b, k := range s.drains.buckets {
+		depths = append(depths, Depth{Bucket: b, Units: max(k.known-k.taken, 0), Size: int64(s.opts.PoolSize)})
+	}
+	s.drains.mu.Unlock()
+	slices.SortFunc(depths, func(x, y Depth) int {
+		return cmp.Or(cmp.Compare(x.Units, y.Units), x.Bucket.Compare(y.Bucket))
+	})
+	return depths[:max(0, min(n, len(depths)))]
 }

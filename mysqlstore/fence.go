@@ -59,7 +59,7 @@ func checkFence(st reservation.Stamp, f reservation.Fence) error {
 func (s *Store) ReadFence(ctx context.Context) (reservation.Fence, error) {
 	var f reservation.Fence
 	err := s.read(ctx, "read_fence", func(ctx context.Context) (err error) {
-		f, _, err = s.readFence(ctx, s.db, qFenceRead)
+		f, _, err = s.readFence(ctx, s.reads, qFenceRead)
 		return err
 	})
 	return f, err
@@ -69,12 +69,12 @@ func (s *Store) ReadFence(ctx context.Context) (reservation.Fence, error) {
 func (s *Store) Empty(ctx context.Context) (bool, error) {
 	var empty bool
 	err := s.read(ctx, "empty", func(ctx context.Context) error {
-		f, _, err := s.readFence(ctx, s.db, qFenceRead)
+		f, _, err := s.readFence(ctx, s.reads, qFenceRead)
 		if err != nil {
 			return err
 		}
 		var has bool
-		if err := one(ctx, s.db, []any{&has}, qHasRecords); err != nil {
+		if err := one(ctx, s.reads, []any{&has}, qHasRecords); err != nil {
 			return err
 		}
 		empty = f.Epoch == 0 && !has

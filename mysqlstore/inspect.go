@@ -17,6 +17,7 @@ const inspectTimeout = 5 * time.Minute
 // Inspect reads the whole schema in one read-only REPEATABLE READ snapshot, so its figures belong together. They
 // are raw: nothing is computed from the rest.
 func (s *Store) Inspect(ctx context.Context) (reservation.Snapshot, error) {
+	ctx = inClass(ctx, backgroundClass)
 	var i *inspection
 	err := s.inTx(ctx, inspectTimeout, qIsolateRR, qSnapshot, func(ctx context.Context, t *tx) (err error) {
 		i = &inspection{s: s, t: t, at: map[reservation.Bucket]int{}}

@@ -63,7 +63,7 @@ type member struct {
 	key   string // empty: none
 	lines int
 	units int64
-	apart bool // it never shares: it waits for its turn alone
+	apart bool // it never shares, and nobody runs beside it
 
 	reserve *reserving
 	ending  *ending
@@ -111,6 +111,7 @@ type lane struct {
 	queue   []*member // first come, first served
 	running int       // transactions, alone or shared
 	carried int       // members of these
+	apart   bool      // the one that runs lets none run beside it
 }
 
 // lanes are the lanes of a store.
@@ -131,6 +132,7 @@ type turn struct {
 	s       *Store
 	l       *lane
 	members int
+	apart   bool
 	once    sync.Once
 }
 
@@ -138,7 +140,7 @@ func (t *turn) end() {
 	if t == nil {
 		return
 	}
-	t.once.Do(func() { t.s.leave(t.l, t.members) })
+	t.once.Do(func() { t.s.leave(t) })
 }
 
 // join waits until the member's work is done or may be done by itself. It obeys the member's context: one that ends
@@ -178,7 +180,7 @@ func (s *Store) line(key laneKey, m *member) (w word, waits bool) {
 		s.lanes.open[key] = l
 	}
 	if len(l.queue) == 0 && (l.running == 0 || !m.apart && l.mayStart(1)) {
-		return word{turn: s.start(l, 1)}, false
+		return word{turn: s.start(l, 1, m.apart)}, false
 	}
 	if len(l.queue) >= laneWaiting || s.lanes.waiting >= storeWaiting {
 		s.metrics.busy.WithLabelValues("lane").Inc()
@@ -193,13 +195,14 @@ func (s *Store) line(key laneKey, m *member) (w word, waits bool) {
 
 // mayStart tells whether a transaction may begin, if so many wait.
 func (l *lane) mayStart(waiting int) bool {
-	return l.running == 0 || waiting >= l.carried && l.running < l.key.kind.beside(max(waiting, l.carried))
+	return l.running == 0 || !l.apart && waiting >= l.carried && l.running < l.key.kind.beside(max(waiting, l.carried))
 }
 
-func (s *Store) start(l *lane, members int) *turn {
+func (s *Store) start(l *lane, members int, apart bool) *turn {
 	l.running++
 	l.carried += members
-	return &turn{s: s, l: l, members: members}
+	l.apart = apart
+	return &turn{s: s, l: l, members: members, apart: apart}
 }
 
 // withdraw takes a member out whose work has not begun.
@@ -220,11 +223,13 @@ func (s *Store) withdraw(key laneKey, m *member) bool {
 }
 
 // leave ends one transaction of a lane, and starts what waits.
-func (s *Store) leave(l *lane, members int) {
+func (s *Store) leave(t *turn) {
+	l := t.l
 	s.lanes.mu.Lock()
 	defer s.lanes.mu.Unlock()
 	l.running--
-	l.carried -= members
+	l.carried -= t.members
+	l.apart = l.apart && !t.apart
 	s.advance(l)
 	if l.running == 0 && len(l.queue) == 0 {
 		delete(s.lanes.open, l.key)
@@ -251,7 +256,7 @@ func (s *Store) begin(l *lane, batch []*member) {
 		s.metrics.laneWait.Observe(now.Sub(m.at).Seconds())
 	}
 	if len(batch) == 1 {
-		batch[0].told <- word{turn: s.start(l, 1)}
+		batch[0].told <- word{turn: s.start(l, 1, batch[0].apart)}
 		return
 	}
 	if !s.enter() {
@@ -260,7 +265,7 @@ func (s *Store) begin(l *lane, batch []*member) {
 		}
 		return
 	}
-	t := s.start(l, len(batch))
+	t := s.start(l, len(batch), false)
 	go func() {
 		defer s.running.Done()
 		defer t.end()

@@ -96,7 +96,7 @@ func (s *Store) Unmark(ctx context.Context, st reservation.Stamp, id reservation
 func (s *Store) MarksDebt(ctx context.Context) (debt reservation.Debt, marks int64, err error) {
 	err = s.read(ctx, "marks_debt", func(ctx context.Context) error {
 		var left int64 // microseconds
-		err := one(ctx, s.db, []any{&marks, &debt.Reservations, &debt.Units, &left}, qMarksDebt)
+		err := one(ctx, s.reads, []any{&marks, &debt.Reservations, &debt.Units, &left}, qMarksDebt)
 		debt.DrainsInS = max(time.Duration(left)*time.Microsecond, 0).Seconds()
 		return err
 	})
@@ -108,7 +108,7 @@ func (s *Store) MarksDebt(ctx context.Context) (debt reservation.Debt, marks int
 func (s *Store) ByKey(ctx context.Context, shop int64, key string) (reservation.Record, error) {
 	var r *row
 	err := s.read(ctx, "by_key", func(ctx context.Context) (err error) {
-		r, err = rowByKey(ctx, s.db, shop, key)
+		r, err = rowByKey(ctx, s.reads, shop, key)
 		return err
 	})
 	if err == nil && (r == nil || r.purged()) {
@@ -184,10 +184,11 @@ func (c *cut) Sweep(ctx context.Context, st reservation.Stamp, limit int) (reser
 
 // recordsOf runs a query for a page of reservations.
 func (s *Store) recordsOf(ctx context.Context, path, query string, args ...any) ([]reservation.Record, error) {
+	ctx = inClass(ctx, backgroundClass)
 	var out []reservation.Record
 	err := s.read(ctx, path, func(ctx context.Context) error {
 		out = nil
-		return each(ctx, s.db, func(rows *sql.Rows) error {
+		return each(ctx, s.reads, func(rows *sql.Rows) error {
 			r, err := scanRow(rows)
 			if err == nil {
 				out = append(out, r.Record)

@@ -24,6 +24,8 @@ type metrics struct {
 	laneDropped   prometheus.Counter
 	laneApart     *prometheus.CounterVec // by reason
 	soldOutMemory prometheus.Counter
+	budgetWait    *prometheus.HistogramVec // by class
+	sweepPause    prometheus.Counter
 	depth         prometheus.Histogram
 }
 
@@ -72,6 +74,12 @@ func newMetrics(r prometheus.Registerer, pod string, waiting func() float64) *me
 		laneDropped:   counter("lane_dropped_total", "Callers that had gone before their work began."),
 		laneApart:     vec("lane_apart_total", "Callers that a shared transaction did not carry out and that were run alone, by reason (1213, 1205, 1062, lost, time_limit, commit, error, case).", "reason"),
 		soldOutMemory: counter("sold_out_remembered_total", "Rejections from what another caller's look had found at most 50 ms before."),
+		budgetWait: f.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "twinhold", Subsystem: "mysql", Name: "budget_wait_seconds",
+			Help:    "Time that work waited since its class held all the connections that it may hold, by class (truth, mirror, refill, background); who did not wait is not counted.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14), NativeHistogramBucketFactor: 1.1,
+		}, []string{"class"}),
+		sweepPause: counter("sweep_pause_seconds_total", "Time that sweeps and purges paused, so as not to do more rows a second than they may."),
 		depth: f.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "twinhold", Subsystem: "mysql", Name: "pool_depth_ratio",
 			Help:    "Units in the pool of a bucket that was taken from, as a part of its size, when it was looked after.",

@@ -23,7 +23,7 @@ var errNeedsLocks = errors.New("needs the ledgers' locks")
 func (s *Store) Mirror(ctx context.Context, st reservation.Stamp, op reservation.MirrorOp) (reservation.Judgement, error) {
 	m := &mirroring{s: s, st: st, op: op}
 	m.path = "mirror_" + op.Op.String()
-	ctx, cancel := s.withBudget(ctx)
+	ctx, cancel := s.withBudget(inClass(ctx, mirrorClass))
 	defer cancel()
 	if !op.Decision.Stores() {
 		return m.judgeOnly(ctx)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strconv"
 	"time"
 
@@ -44,8 +45,14 @@ type Options struct {
 	// transactions.
 	MaxOpenConns int
 
+	// Budgets divide the connections between classes of work.
+	Budgets Budgets
+
 	// LowWater is the part of PoolSize below which a pool is refilled in the background; below 0, none is. Default 0.3.
 	LowWater float64
+	// SweepRate is how many rows a second sweeps expire and purge, in small transactions with pauses between them; below 0,
+	// as many as they can. Default 20,000.
+	SweepRate float64
 	// NoLanes gives each caller a transaction of its own, and a look of its own at what is sold out.
 	NoLanes bool
 	// NoMultiStatements sends the statements of a shared transaction one by one, for servers and proxies that do not
@@ -84,7 +91,8 @@ const (
 	maxLockWait = 3 * time.Second
 	maxPoolSize = 100_000
 
-	defaultLowWater = 0.3
+	defaultLowWater  = 0.3
+	defaultSweepRate = 20_000
 	// packetShare is the part of the connections that takes several statements at once, where there are so many.
 	packetShare = 4
 )
@@ -120,6 +128,10 @@ func (o Options) withDefaults() Options {
 	if o.LowWater == 0 {
 		o.LowWater = defaultLowWater
 	}
+	if o.SweepRate == 0 {
+		o.SweepRate = defaultSweepRate
+	}
+	o.Budgets = o.Budgets.withDefaults(o.MaxOpenConns)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -161,6 +173,12 @@ func (o Options) validate() error {
 	}
 	if o.MaxOpenConns < 1 {
 		bad("MaxOpenConns %d is out of range: use 1 or more", o.MaxOpenConns)
+	}
+	if err := o.Budgets.validate(o.MaxOpenConns); o.MaxOpenConns >= 1 && err != nil {
+		errs = append(errs, err)
+	}
+	if math.IsNaN(o.SweepRate) {
+		bad("SweepRate is not a number: use rows per second, or less than 0 for no limit")
 	}
 	if !(o.LowWater < 1) {
 		bad("LowWater %v is out of range: use a part of the pool below 1, or less than 0 for none", o.LowWater)

@@ -44,7 +44,7 @@ func (s *Store) catchUp(ctx context.Context, st reservation.Stamp) error {
 // others of this process out meanwhile. once starts from nothing each time, and finds out what a COMMIT whose reply
 // was lost has done.
 func (s *Store) changeFence(ctx context.Context, path string, once func(context.Context) error) error {
-	ctx, cancel := s.withBudget(ctx)
+	ctx, cancel := s.withBudget(inClass(ctx, truthClass)) // whoever comes first, all wait for it
 	defer cancel()
 	began := s.opts.Now()
 	defer func() { s.metrics.duration.WithLabelValues(path).Observe(s.opts.Now().Sub(began).Seconds()) }()
@@ -98,7 +98,7 @@ type raise struct {
 
 // once looks without locks first: a fence that is there already holds up nobody.
 func (r *raise) once(ctx context.Context) error {
-	f, _, err := r.s.readFence(ctx, r.s.db, qFenceRead)
+	f, _, err := r.s.readFence(ctx, r.s.reads, qFenceRead)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (r *raise) record(ctx context.Context, t *tx, before reservation.Stamp) err
 // from now on. In any other epoch or stage than the fence's it changes nothing. Errors are those of Raise.
 func (s *Store) Whole(ctx context.Context, st reservation.Stamp) error {
 	return s.changeFence(ctx, "whole", func(ctx context.Context) error {
-		f, _, err := s.readFence(ctx, s.db, qFenceRead)
+		f, _, err := s.readFence(ctx, s.reads, qFenceRead)
 		if err != nil || f.Stamp != st || f.Whole == st.Epoch || !st.Stage.Route(reservation.OpReserve).Both {
 			return err
 		}
@@ -226,7 +226,7 @@ func (s *Store) Audit(ctx context.Context) ([]reservation.AuditRecord, error) {
 	var out []reservation.AuditRecord
 	err := s.read(ctx, "audit", func(ctx context.Context) error {
 		out = nil
-		return each(ctx, s.db, func(rows *sql.Rows) error {
+		return each(ctx, s.reads, func(rows *sql.Rows) error {
 			var body []byte
 			if err := rows.Scan(&body); err != nil {
 				return asSQL(err)

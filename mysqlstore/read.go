@@ -29,7 +29,7 @@ func (s *Store) Lookup(ctx context.Context, shop int64, id reservation.ID) (rese
 	if r != nil {
 		return r.Record, nil
 	}
-	return s.claimFromEntries(ctx, s.db, shop, id)
+	return s.claimFromEntries(ctx, s.reads, shop, id)
 }
 
 // claimFromEntries rebuilds what the ledger knows of a claim; ErrNotFound if it has no entry of it.
@@ -48,7 +48,7 @@ func (s *Store) claimFromEntries(ctx context.Context, r runner, shop int64, id r
 // ChangesOf gives what a claimed reservation's entries say, in bucket order; ErrNotFound if there are none. A version
 // of 0 is one that was not kept.
 func (s *Store) ChangesOf(ctx context.Context, shop int64, id reservation.ID) ([]reservation.Change, error) {
-	old, err := s.pastClaim(ctx, s.db, shop, id)
+	old, err := s.pastClaim(ctx, s.reads, shop, id)
 	return old.changes, err
 }
 
@@ -89,7 +89,7 @@ func entriesOf(ctx context.Context, r runner, shop int64, id reservation.ID) (cl
 func (s *Store) Availability(ctx context.Context, b reservation.Bucket) (reservation.Availability, error) {
 	var ls []level
 	err := s.read(ctx, "availability", func(ctx context.Context) (err error) {
-		ls, err = countLevels(ctx, s.db, []reservation.Bucket{b})
+		ls, err = countLevels(ctx, s.reads, []reservation.Bucket{b})
 		return err
 	})
 	if err != nil {
@@ -113,10 +113,11 @@ func (s *Store) Walk(ctx context.Context, after reservation.ID, limit int) ([]re
 
 // Figures gives up to limit buckets after the given one, in bucket order.
 func (s *Store) Figures(ctx context.Context, after reservation.Bucket, limit int) ([]reservation.Figures, error) {
+	ctx = inClass(ctx, backgroundClass)
 	var out []reservation.Figures
 	err := s.read(ctx, "figures", func(ctx context.Context) error {
 		out = nil
-		return each(ctx, s.db, func(rows *sql.Rows) error {
+		return each(ctx, s.reads, func(rows *sql.Rows) error {
 			var f reservation.Figures
 			var unpooled int64
 			err := rows.Scan(&f.Bucket.Shop, &f.Bucket.Item, &f.Bucket.Group, &f.OnHand, &unpooled, &f.Version)

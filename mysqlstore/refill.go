@@ -79,7 +79,7 @@ func (s *Store) lookFor(ctx context.Context, r room) ([]level, *sighting, error)
 	}
 	var ls []level
 	err := s.read(ctx, "count", func(ctx context.Context) (err error) {
-		ls, err = countLevels(ctx, s.db, bucketsOf(r.shop, r.lines))
+		ls, err = countLevels(ctx, s.reads, bucketsOf(r.shop, r.lines))
 		return err
 	})
 	return ls, nil, err
@@ -157,6 +157,7 @@ func coalesce[T any](ctx context.Context, s *Store, group *singleflight.Group, k
 // fill inserts missing ids of 1..PoolSize, as far as unpooled goes and not more than limit, and tells how many. An id
 // that a transaction has taken and not yet committed is still visible here, so it is never given out twice.
 func (s *Store) fill(ctx context.Context, st reservation.Stamp, b reservation.Bucket, limit int64) (int64, error) {
+	ctx = inClass(ctx, refillClass)
 	var added, pool int64
 	w := work{path: "refill", op: reservation.OpReserve, stamp: st}
 	err := s.write(ctx, w, func(ctx context.Context, t *tx) error {
@@ -234,6 +235,7 @@ func (s *Store) missingIDs(ctx context.Context, t *tx, b reservation.Bucket) ([]
 // Trim gives units back to unpooled that a bucket's pool has above its size, or that it has although unpooled is
 // negative. It reports how many.
 func (s *Store) Trim(ctx context.Context, st reservation.Stamp, b reservation.Bucket) (int64, error) {
+	ctx = inClass(ctx, refillClass)
 	var trimmed int64
 	w := work{path: "trim", op: reservation.OpAdjust, stamp: st}
 	err := s.write(ctx, w, func(ctx context.Context, t *tx) error {

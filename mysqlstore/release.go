@@ -64,7 +64,7 @@ func (s *Store) releaseAlone(ctx context.Context, st reservation.Stamp, seen *ro
 
 // goneOrUnknown tells a purged claim, which cannot be released, from an id that was never there.
 func (s *Store) goneOrUnknown(ctx context.Context, shop int64, id reservation.ID) error {
-	if _, err := s.claimFromEntries(ctx, s.db, shop, id); err != nil {
+	if _, err := s.claimFromEntries(ctx, s.reads, shop, id); err != nil {
 		return err
 	}
 	return &reservation.ConflictError{Op: reservation.OpRelease, State: reservation.Claimed}

@@ -84,13 +84,14 @@ func (o *soldOut) short(b reservation.Bucket, quantity int64, now time.Time) *si
 	return &g
 }
 
-// look counts a bucket without locks, once for all of this process that want to know at the same time.
+// look counts a bucket without locks, once for all of this process that want to know at the same time and are
+// of the same class: nobody waits for a look that waits for another class's connections.
 func (s *Store) look(ctx context.Context, b reservation.Bucket) (sighting, error) {
 	gen := s.soldOut.gen(b).Load()
-	return coalesce(ctx, s, &s.soldOut.looks, fmt.Sprintf("%s %d", b, gen), func(ctx context.Context) (sighting, error) {
+	return coalesce(ctx, s, &s.soldOut.looks, fmt.Sprintf("%s %d %s", b, gen, classOf(ctx)), func(ctx context.Context) (sighting, error) {
 		var ls []level
 		err := s.read(ctx, "count", func(ctx context.Context) (err error) {
-			ls, err = countLevels(ctx, s.db, []reservation.Bucket{b})
+			ls, err = countLevels(ctx, s.reads, []reservation.Bucket{b})
 			return err
 		})
 		if err != nil {

@@ -15,12 +15,15 @@ import (
 type Store struct {
 	opts    Options
 	db      *sql.DB
-	packets *sql.DB // connections that take several statements at once; nil: none do
+	packets *sql.DB    // connections that take several statements at once; nil: none do
+	reads   *lone      // db, for single statements
+	budgets [2]*budget // of db, and of packets
 	metrics *metrics
 	lanes   lanes
 	soldOut *soldOut
 	drains  *drains
 	recent  *recent
+	pace    *pace
 	upkeep  singleflight.Group // refills and expiries on need, and raises of the fence, by what and stamp
 	raising chan struct{}      // holds one token: the fence's row is changed by one at a time
 
@@ -63,6 +66,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		}
 	}
 	s.metrics = newMetrics(o.Registerer, o.Pod, s.lanes.waitingNow)
+	s.pace = &pace{rate: o.SweepRate, paused: s.metrics.sweepPause, now: o.Now}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	return s, nil
 }
@@ -79,8 +83,19 @@ func (s *Store) openPools() (err error) {
 			return err
 		}
 	}
-	s.db, err = OpenDB(s.opts.DSN, rest)
-	return err
+	if s.db, err = OpenDB(s.opts.DSN, rest); err != nil {
+		return err
+	}
+	s.budgets = [2]*budget{newBudget(s, rest.MaxOpenConns), newBudget(s, s.opts.MaxOpenConns-rest.MaxOpenConns)}
+	s.reads = &lone{DB: s.db, budget: s.budgets[0]}
+	return nil
+}
+
+func (s *Store) budgetOf(db *sql.DB) *budget {
+	if db == s.packets {
+		return s.budgets[1]
+	}
+	return s.budgets[0]
 }
 
 func (s *Store) closePools() error {

@@ -12,10 +12,10 @@ import (
 
 const (
 	// sweepLines bounds the lines of the holds that one transaction expires, and so the locks that it holds.
-	sweepLines = 500
+	sweepLines = 250
 	// dueOfBucket is how many due holds of a bucket one refill expires.
 	dueOfBucket = 100
-	purgeBatch  = 500
+	purgeBatch  = 250
 	// sweepPages bounds one sweep that finds little but locked and broken rows.
 	sweepPages = 20
 )
@@ -35,14 +35,15 @@ func (s *Store) Sweep(ctx context.Context, st reservation.Stamp, limit int) (res
 	if limit <= 0 {
 		return res, &reservation.InvalidError{Field: "limit", Reason: "is not positive: give the size of a batch"}
 	}
+	ctx = inClass(ctx, backgroundClass)
 	if st.Stage.Truth() == reservation.MySQL {
 		if err := s.sweepDue(ctx, st, limit, &res); err != nil {
 			return res, err
 		}
 	}
-	purged, err := s.purge(ctx, st, min(limit, purgeBatch))
-	res.Purged = purged
-	res.More = res.More || (purged > 0 && purged == min(limit, purgeBatch))
+	var err error
+	res.Purged, err = s.purge(ctx, st, limit)
+	res.More = res.More || res.Purged == limit
 	return res, err
 }
 
@@ -77,7 +78,7 @@ func (s *Store) due(ctx context.Context, query string, args ...any) ([]dueHold, 
 	var due []dueHold
 	err := s.read(ctx, "due", func(ctx context.Context) error {
 		due = nil
-		return each(ctx, s.db, func(rows *sql.Rows) error {
+		return each(ctx, s.reads, func(rows *sql.Rows) error {
 			var (
 				d        dueHold
 				id, cart []byte
@@ -130,6 +131,9 @@ func (s *Store) expire(ctx context.Context, st reservation.Stamp, due []dueHold,
 		}
 		batch := due[:n]
 		due = due[n:]
+		if err := s.pace.pause(ctx, n); err != nil {
+			return all, unavailable(err)
+		}
 		recs, err := s.expireBatch(ctx, st, batch, skip)
 		if err == nil {
 			all.expired = append(all.expired, recs...)
@@ -178,6 +182,14 @@ func (s *Store) expireBatch(ctx context.Context, st reservation.Stamp, batch []d
 	lock := qLedgerLock
 	if skip {
 		lock = qLedgerTryLock
+	}
+	if classOf(ctx) == backgroundClass {
+		held, leave, err := s.budgets[0].hold(ctx) // before the turn, for which callers wait
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		defer leave()
+		ctx = held
 	}
 	attempted, err := s.expireTurn(ctx, st, batch)
 	if err != nil {
@@ -286,11 +298,25 @@ func (s *Store) expireRows(ctx context.Context, t *tx, rows []*row) ([]reservati
 	return done, err
 }
 
-// purge deletes final records past their retention. Records that carry a mark stay.
+// purge deletes up to limit final records past their retention, in small transactions. Records that carry a mark stay.
 func (s *Store) purge(ctx context.Context, st reservation.Stamp, limit int) (int, error) {
-	if limit <= 0 {
-		return 0, nil
+	purged := 0
+	for purged < limit {
+		want := min(limit-purged, purgeBatch)
+		n, err := s.purgeOnce(ctx, st, want)
+		purged += n
+		s.metrics.purged.Add(float64(n))
+		if err != nil || n < want {
+			return purged, err
+		}
+		if err := s.pace.pause(ctx, n); err != nil {
+			return purged, unavailable(err)
+		}
 	}
+	return purged, nil
+}
+
+func (s *Store) purgeOnce(ctx context.Context, st reservation.Stamp, limit int) (int, error) {
 	purged := 0
 	w := work{path: "purge", op: reservation.OpExpire, stamp: st}
 	err := s.write(ctx, w, func(ctx context.Context, t *tx) error {
@@ -311,6 +337,5 @@ func (s *Store) purge(ctx context.Context, st reservation.Stamp, limit int) (int
 		purged = int(n)
 		return err
 	})
-	s.metrics.purged.Add(float64(purged))
 	return purged, err
 }

@@ -39,6 +39,11 @@ type tx struct {
 
 // exec runs a statement and gives the number of rows it matched.
 func exec(ctx context.Context, r runner, query string, args ...any) (int64, error) {
+	leave, err := enter(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
 	res, err := r.ExecContext(ctx, query, args...)
 	if err != nil {
 		return 0, asSQL(err)
@@ -49,6 +54,11 @@ func exec(ctx context.Context, r runner, query string, args ...any) (int64, erro
 
 // each runs a query and calls scan for every row.
 func each(ctx context.Context, r runner, scan func(*sql.Rows) error, query string, args ...any) error {
+	leave, err := enter(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	rows, err := r.QueryContext(ctx, query, args...)
 	if err != nil {
 		return asSQL(err)
@@ -198,6 +208,11 @@ func (s *Store) inTx(ctx context.Context, limit time.Duration, isolate, start st
 
 // inTxOn is inTx on a connection of this pool. Without the statements that begin it, the body's first packet does.
 func (s *Store) inTxOn(ctx context.Context, db *sql.DB, limit time.Duration, isolate, start string, body func(context.Context, *tx) error) error {
+	leave, err := s.budgetOf(db).enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTimeLimit)
 	defer cancel()
 	conn, err := db.Conn(ctx)
