@@ -12,8 +12,8 @@ import (
 // bytes and understands none. What is on its way on one connection does not wait for another's: all are delayed by
 // the same, so one queue a direction, in order of arrival, is all it takes.
 //
-// (The proxy of package faultproxy reads both protocols to break them at a message, and costs several times the CPU,
-// which on two cores would be measured too.)
+// (The proxy of package faultproxy reads both protocols to break them at a message. A round trip of a small message
+// through it took 70 to 75 us of CPU, and 25 to 40 us through this line, which on two cores is measured too.)
 type delayLine struct {
 	network, upstream string
 	listener          net.Listener
