@@ -22,6 +22,9 @@ func (p *Pod) catchUp(settle time.Duration, atRest bool) (*shadow.CatchUp, error
 // CatchUp runs one full round of catch-up, both ways, and tells the comparison what it found: a repair without a gap
 // of this process is a difference. Records younger than settle are left alone.
 func (p *Pod) CatchUp(ctx context.Context, settle time.Duration) (shadow.Round, error) {
+	// One at a time: what a round found is told before another one's end forgets the gaps that account for it.
+	p.rounds.Lock()
+	defer p.rounds.Unlock()
 	round, st, err := p.round(ctx, settle)
 	if err == nil {
 		p.found(round, st)

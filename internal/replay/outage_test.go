@@ -62,7 +62,7 @@ func fixedRate(t *testing.T, set *podset.Set, round int) (p99 [2]time.Duration) 
 	var wg sync.WaitGroup
 	tick := time.NewTicker(time.Second / rate)
 	defer tick.Stop()
-	for n := range 4 * rate {
+	for n := range 2 * rate {
 		<-tick.C
 		pod := n / turn % 2
 		wg.Go(func() {
