@@ -37,7 +37,7 @@ const (
 	processes = 2
 	callersOf = 32
 	buckets   = 3
-	stocked   = 500
+	stocked   = 60
 )
 
 // I2, I3: every path of mysqlstore at once, 64 callers in two processes on three buckets.
