@@ -149,11 +149,18 @@ func operations(calls []call) []porcupine.Operation {
 		}
 		if c, ok := answered[th]; ok {
 			op.Output, op.Return = outputOf(c), int64(c.End)
+			if c.Outcome == "REJECTED" && c.DecidedBy == "mysql" {
+				op.Call -= int64(soldOutFor)
+			}
 		}
 		ops = append(ops, op)
 	}
 	return ops
 }
+
+// soldOutFor is how long MySQL may remember across processes that a bucket is sold out: such a rejection may be of an
+// instant that long before its call. Within one process it is forgotten at once.
+const soldOutFor = 50 * time.Millisecond
 
 func outputOf(c call) output {
 	switch {
