@@ -30,21 +30,28 @@ func TestTrafficAcrossEpochs(t *testing.T) {
 	defer cancel()
 	w := &traffic{b: b, stores: []*bench{b, b.another()}}
 	w.stamp.Store(&b.st)
-	var wg sync.WaitGroup
+	var callers, wg sync.WaitGroup
 	for n := range 16 {
-		wg.Go(func() {
+		callers.Go(func() {
 			for ctx.Err() == nil {
 				w.told(t, w.one(t.Context(), t, w.stores[n%2]))
 			}
 		})
 	}
-	for _, upkeep := range []func() error{w.drain, w.sweep, w.move} {
+	told, allTold := context.WithCancel(t.Context())
+	defer allTold()
+	loop := func(ctx context.Context, upkeep func() error) {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				w.told(t, upkeep())
 			}
 		})
 	}
+	loop(ctx, w.sweep)
+	loop(ctx, w.move)
+	loop(told, w.drain) // callers of a handover wait for it
+	callers.Wait()
+	allTold()
 	wg.Wait()
 	t.Logf("%d operations, %d refused by the fence, %d marks drained, epoch %d", w.ops.Load(), w.fenced.Load(), w.drained.Load(), b.fence().Epoch)
 	if w.drained.Load() == 0 || w.fenced.Load() == 0 {
@@ -125,8 +132,12 @@ func (w *traffic) one(ctx context.Context, t *testing.T, s *bench) error {
 	return err
 }
 
+// drain is a round of catch-up: it takes marks away, and in handover "too few" counts from then on.
 func (w *traffic) drain() error {
 	st, ctx := *w.stamp.Load(), w.b.t.Context()
+	if err := w.b.Whole(ctx, st); err != nil {
+		return err
+	}
 	page, err := w.b.Marked(ctx, reservation.ID{}, 50)
 	if err != nil {
 		return err
