@@ -144,9 +144,11 @@ func (f *Fault) Release() {
 	}
 }
 
-func (f *Fault) fire() {
+// fire does what the rule says and counts it. Who sees the effect, and asks then, finds it counted.
+func (f *Fault) fire(effect func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	effect()
 	f.fired++
 	close(f.changed)
 	f.changed = make(chan struct{})

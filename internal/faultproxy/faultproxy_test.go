@@ -293,6 +293,22 @@ func TestRedisPipelineIsCutInTheMiddle(t *testing.T) {
 	}
 }
 
+// Who has seen the cut finds it counted.
+func TestACutIsCountedOnceItIsSeen(t *testing.T) {
+	t.Parallel()
+	p, through, _, key := redisThrough(t)
+	for n := range 300 {
+		f := p.Cut(faultproxy.Rule{Match: []byte(key), When: faultproxy.After, Times: 1})
+		if err := through.Incr(t.Context(), key).Err(); err == nil {
+			t.Fatalf("round %d: the reply came through", n)
+		}
+		if f.Fired() != 1 {
+			t.Fatalf("round %d: fired %d times", n, f.Fired())
+		}
+		f.Remove()
+	}
+}
+
 func TestRefuseAndAllow(t *testing.T) {
 	t.Parallel()
 	p, through, _, key := redisThrough(t)

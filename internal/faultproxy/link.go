@@ -165,13 +165,11 @@ func (l *link) requests(client *bufio.Reader, up *delayLine) {
 func (l *link) strike(f *Fault) bool {
 	switch f.action {
 	case cut:
-		l.shut()
-		f.fire()
+		f.fire(l.shut)
 	case swallow:
-		l.quiet.CompareAndSwap(heard, swallowed)
-		f.fire()
+		f.fire(func() { l.quiet.CompareAndSwap(heard, swallowed) })
 	case hold:
-		f.fire()
+		f.fire(func() {})
 		select {
 		case <-f.released:
 			return true
