@@ -11,10 +11,16 @@ import (
 	"github.com/twinhold/twinhold/reservation"
 )
 
-// share carries a batch out in one transaction, and tells each member what became of it.
+// share carries a batch out in one transaction, and tells each member what became of it. It ends with the store, and
+// with the one member's context where there are no others.
 func (s *Store) share(kind laneKind, batch []*member) {
-	ctx, cancel := context.WithTimeout(inClass(s.life, kind.class()), s.opts.Deadline)
+	base := s.life
+	if batch[0].solo {
+		base = batch[0].ctx
+	}
+	ctx, cancel := context.WithTimeout(inClass(base, kind.class()), s.opts.Deadline)
 	defer cancel()
+	defer context.AfterFunc(s.life, cancel)()
 	s.metrics.batch.WithLabelValues(kind.String()).Observe(float64(len(batch)))
 	switch kind {
 	case reserveLane:
@@ -97,6 +103,9 @@ func (s *Store) togetherOnce(ctx context.Context, w work, body sharing) error {
 		writes, err := body.decide(t)
 		if err != nil {
 			return err
+		}
+		if t.idle = len(writes) == 0; t.idle {
+			return nil
 		}
 		if !t.packets {
 			return s.send(ctx, t, writes)

@@ -123,10 +123,7 @@ func (b *arrivals) decide(t *tx) ([]statement, error) {
 		b.words[n] = w
 	}
 	t.takes(b.took)
-	var sts []statement
-	if len(b.took) > 0 {
-		sts = append(sts, change("units", len(b.took), "locked units", qUnitsDelete, jsonRows(b.took)))
-	}
+	sts := unitDeletes(t, b.took)
 	return append(sts, insertRecords(b.recs, b.judged, nil, t)...), nil
 }
 

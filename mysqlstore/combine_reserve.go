@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,17 +30,27 @@ func (a *reserving) attempt(ctx context.Context) error {
 	case w.why != "":
 		a.prior, a.again = w.prior, a.again || w.prior != nil
 		return a.try(ctx, nil)
+	case errors.Is(w.err, errNotLookedUp):
+		return a.attempt(ctx)
 	default:
 		a.res = w.result
 		return w.err
 	}
 }
 
+// errNotLookedUp: there are too few units, but the key may have its answer already.
+var errNotLookedUp = errors.New("the key was not looked up")
+
+// replayMemory is how long keys are looked up before they are inserted, after one that was there already.
+const replayMemory = time.Second
+
 // reserves is a shared transaction of reserves. Each is answered by the record that has its key, or rejected as a
-// look has said before, or granted if the units that could be locked go as far, first come, first served.
+// look has said before, or granted if the units that could be locked go as far, first come, first served. Where no key
+// has come twice of late, none is looked up: one that is there fails the insert, and then all are looked up.
 type reserves struct {
 	s       *Store
 	members []*member
+	lookUp  bool      // the keys
 	levels  [][]level // of each member; not nil: sold out
 	wants   []want    // by bucket, summed over the members
 
@@ -59,9 +70,18 @@ func (s *Store) shareReserves(ctx context.Context, batch []*member) {
 	for _, m := range batch {
 		w.lines += m.lines
 	}
-	if err := s.together(ctx, w, b); err != nil {
+	err := s.together(ctx, w, b)
+	if err != nil && !b.lookUp && retryReason(err) == "1062" {
+		s.metrics.retries.WithLabelValues("1062").Inc()
+		b.lookUp = true
+		err = s.together(ctx, w, b)
+	}
+	if err != nil {
 		s.tellAll(batch, err, time.Time{}, nil)
 		return
+	}
+	if len(b.old) > 0 {
+		s.replayed.Store(s.opts.Now().UnixNano())
 	}
 	for n, m := range batch {
 		s.tell(m, b.words[n])
@@ -73,7 +93,9 @@ func (b *reserves) prepare() {
 	sums := map[reservation.Bucket]int64{}
 	b.levels = make([][]level, len(b.members))
 	now := b.s.opts.Now()
+	b.lookUp = now.Sub(time.Unix(0, b.s.replayed.Load())) < replayMemory
 	for n, m := range b.members {
+		b.lookUp = b.lookUp || m.reserve.again || m.reserve.lookUp
 		if m.reserve.believes(now) {
 			b.levels[n] = m.reserve.levels
 			continue
@@ -97,14 +119,17 @@ func sortedWants(sums map[reservation.Bucket]int64) []want {
 
 func (b *reserves) opening() []statement {
 	b.old, b.free = map[laneKeyOf]*row{}, freeUnits{}
-	sts := []statement{{query: qRecordsByKey, args: []any{jsonKeys(b.members)}, scan: func(rows *sql.Rows) error {
+	locks := b.free.lock(b.wants)
+	if !b.lookUp {
+		return locks
+	}
+	return append([]statement{{query: qRecordsByKey, args: []any{jsonKeys(b.members)}, scan: func(rows *sql.Rows) error {
 		r, err := scanRow(rows)
 		if err == nil {
 			b.old[laneKeyOf{r.Shop, r.Key}] = r
 		}
 		return err
-	}}}
-	return append(sts, b.free.lock(b.wants)...)
+	}}}, locks...)
 }
 
 func (b *reserves) decide(t *tx) ([]statement, error) {
@@ -114,10 +139,7 @@ func (b *reserves) decide(t *tx) ([]statement, error) {
 		b.words[n] = b.decideOne(t, m, b.levels[n])
 	}
 	t.takes(b.took)
-	var sts []statement
-	if len(b.took) > 0 {
-		sts = append(sts, change("units", len(b.took), "locked units", qUnitsDelete, jsonRows(b.took)))
-	}
+	sts := unitDeletes(t, b.took)
 	return append(sts, insertRecords(b.recs, nil, b.marked, t)...), nil
 }
 
@@ -131,8 +153,15 @@ func (b *reserves) decideOne(t *tx, m *member, levels []level) word {
 	case a.again:
 		return word{why: "case"} // it may be there under its id
 	case a.req.Frozen || t.fence.Forbids(m.shop, a.req.Lines):
+		if !b.lookUp {
+			return word{why: "case"} // it may have been answered before
+		}
 		return word{err: reservation.ErrFrozen}
 	case levels == nil && !b.free.grant(m.shop, a.req.Lines, &b.took):
+		if !b.lookUp {
+			a.lookUp = true
+			return word{err: errNotLookedUp}
+		}
 		return word{err: errShort}
 	}
 	rec := a.record(t, reservation.Granted, reservation.Held)
@@ -172,8 +201,10 @@ func (f freeUnits) lock(wants []want) []statement {
 	for chunk := range slices.Chunk(wants, unitChunk) {
 		q, args := unitsQuery(lockSkip, chunk)
 		sts = append(sts, statement{query: q, args: args, scan: func(rows *sql.Rows) error {
-			bucket, id, err := scanUnit(rows)
-			f[bucket] = append(f[bucket], id)
+			n, id, err := scanUnit(rows, chunk)
+			if err == nil {
+				f[chunk[n].bucket] = append(f[chunk[n].bucket], id)
+			}
 			return err
 		}})
 	}

@@ -58,6 +58,7 @@ func contractHarness(t *testing.T, cfg storetest.Config) *storetest.Harness {
 func openAgain(ctx context.Context, attach map[string]string, reached func(string)) (reservation.Store, error) {
 	return mysqlstore.Open(ctx, mysqlstore.Options{
 		DSN: attach["dsn"], Pod: attach["pod"], Retention: time.Hour, WriteTimeout: 3 * time.Second, Failpoint: reached,
+		NoMultiStatements: true, // a packet has no steps
 	})
 }
 

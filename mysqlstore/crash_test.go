@@ -218,7 +218,7 @@ func TestI5MarkedKilled(t *testing.T) {
 			stockOne(t, b, item, 10)
 			b.reserve(fmt.Sprint("fills the pool", item), line(item, 1))
 			req := request(t, fmt.Sprint("k", item), time.Hour, line(item, 4))
-			job := crashJob{Point: point, ID: newID(t)}
+			job := crashJob{Point: point, Singly: true, ID: newID(t)}
 			if claim {
 				job.CutClaim = b.reserve(req.Key, line(item, 4)).Record.ID
 				job.ID = job.CutClaim

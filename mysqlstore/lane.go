@@ -12,8 +12,9 @@ import (
 )
 
 // A lane is where callers meet who want the same bucket for the same kind of work. Who finds it idle runs its own
-// transaction, in its own goroutine. Who comes while others are at work waits, and is carried out with all the others
-// that wait, in one transaction that begins as soon as the one before it has ended: an idle bucket waits for nothing.
+// transaction, in its own goroutine; a reserve has a shared one of one member where statements may travel together, since
+// that takes few round trips. Who comes while others are at work waits, and is carried out with all the others that wait,
+// in one transaction that begins as soon as the one before it has ended: an idle bucket waits for nothing.
 // A second transaction runs beside the first, where that gets ahead, once as many wait as the first one carries: the
 // round trips and the flush of one go on while the other computes.
 
@@ -71,7 +72,8 @@ type member struct {
 	leaving *reservation.MirrorOp
 
 	at    time.Time // when it began to wait
-	begun bool      // its work has begun; guarded by lanes.mu
+	begun bool      // its work has begun; guarded by lanes.mu, as solo is
+	solo  bool      // it is alone in its transaction, which then ends with ctx
 	told  chan word
 }
 
@@ -159,6 +161,9 @@ func (s *Store) join(key laneKey, op reservation.Op, m *member) word {
 		s.metrics.laneDropped.Inc()
 		return word{err: unavailable(context.Cause(m.ctx))}
 	}
+	if m.solo {
+		return <-m.told
+	}
 	select {
 	case w := <-m.told:
 		return w
@@ -179,7 +184,7 @@ func (s *Store) line(key laneKey, m *member) (w word, waits bool) {
 		l = &lane{key: key}
 		s.lanes.open[key] = l
 	}
-	if len(l.queue) == 0 && (l.running == 0 || !m.apart && l.mayStart(1)) {
+	if s.byItself(m) && len(l.queue) == 0 && (l.running == 0 || !m.apart && l.mayStart(1)) {
 		return word{turn: s.start(l, 1, m.apart)}, false
 	}
 	if len(l.queue) >= laneWaiting || s.lanes.waiting >= storeWaiting {
@@ -249,13 +254,16 @@ func (s *Store) advance(l *lane) {
 	}
 }
 
-// begin starts a batch; one member by itself gets the turn.
+// byItself tells whether a member that is alone runs its own transaction.
+func (s *Store) byItself(m *member) bool { return m.apart || m.reserve == nil || s.packets == nil }
+
+// begin starts a batch; one member that runs by itself gets the turn.
 func (s *Store) begin(l *lane, batch []*member) {
 	now := s.opts.Now()
 	for _, m := range batch {
 		s.metrics.laneWait.Observe(now.Sub(m.at).Seconds())
 	}
-	if len(batch) == 1 {
+	if len(batch) == 1 && s.byItself(batch[0]) {
 		batch[0].told <- word{turn: s.start(l, 1, batch[0].apart)}
 		return
 	}
@@ -265,6 +273,7 @@ func (s *Store) begin(l *lane, batch []*member) {
 		}
 		return
 	}
+	batch[0].solo = len(batch) == 1
 	t := s.start(l, len(batch), false)
 	go func() {
 		defer s.running.Done()

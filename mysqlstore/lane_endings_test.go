@@ -202,13 +202,15 @@ func TestLaneKilled(t *testing.T) {
 			b.invariants()
 		})
 	}
-	for _, point := range []string{"refill.ledger", "refill.units", "refill.commit", "refill.committed"} {
+	for point, singly := range map[string]bool{
+		"refill.ledger": true, "refill.units": true, "refill.commit": false, "refill.committed": false,
+	} {
 		t.Run("background "+point, func(t *testing.T) {
 			t.Parallel()
 			b := open(t, complete, func(o *mysqlstore.Options) { o.LowWater = -1 })
 			b.stock(5000)
 			b.reserve("fills the pool", line(1, 1))
-			job := crashJob{Point: point, CrowdIDs: []reservation.ID{newID(t)}}
+			job := crashJob{Point: point, Singly: singly, CrowdIDs: []reservation.ID{newID(t)}}
 			job.Crowd = []reservation.Request{request(t, "k", time.Hour, line(1, 800))}
 			killedAt(t, b, job)
 			snap := b.invariants()

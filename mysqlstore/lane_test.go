@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,12 +61,13 @@ func (j *jam) options(o *mysqlstore.Options) {
 	o.Registerer, o.WriteTimeout, o.LockWait = j.reg, jamTime, 3*time.Second
 	o.Failpoint = func(step string) {
 		path, name, _ := strings.Cut(step, ".")
-		if strings.HasSuffix(path, "_shared") && j.shared != nil {
-			j.shared(step)
-		}
-		if j.jammed.Load() && name == "commit" && (path == "reserve" || path == "release") {
+		stops := slices.Contains([]string{"reserve", "reserve_shared", "release"}, path) && name == "commit"
+		switch {
+		case j.jammed.Load() && stops:
 			j.held.Add(1)
 			<-j.hold
+		case strings.HasSuffix(path, "_shared") && j.shared != nil:
+			j.shared(step)
 		}
 	}
 }

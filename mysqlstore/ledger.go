@@ -140,8 +140,8 @@ func (t *tx) moves(moves []move) statement {
 	rows := make([][]int64, len(moves))
 	for n, m := range moves {
 		rows[n] = []int64{m.bucket.Shop, m.bucket.Item, m.bucket.Group, m.onHand, m.unpooled, m.version}
-		if m.unpooled > 0 {
-			t.gave = append(t.gave, m.bucket)
+		if m.unpooled != 0 {
+			t.moved = append(t.moved, m.bucket)
 		}
 	}
 	return change("ledger", len(moves), "ledger rows", qLedgerMove, jsonRows(rows))

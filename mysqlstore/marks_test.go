@@ -282,7 +282,7 @@ func TestI5MarkWithItsOutcome(t *testing.T) {
 		tags := []string{"fence ", "mark ", "commit "}
 		switch name {
 		case "reserve":
-			tags = append(tags, "record_by_key ", "units_take ", "units_delete ", "record_insert ", "lines_insert ")
+			tags = append(tags, "record_by_key ", "units_take ", "units_delete_run ", "record_insert ", "lines_insert ")
 		default:
 			tags = append(tags, "record_lock ", "ledger_move ", "record_update ", "lines_delete ")
 		}
@@ -297,7 +297,7 @@ func TestI5MarkWithItsOutcome(t *testing.T) {
 					if name != "reserve" {
 						id = b.reserve("mine", line(1, 2)).Record.ID
 					}
-					far, p := b.behind(t)
+					far, p := b.behind(t, func(o *mysqlstore.Options) { o.NoMultiStatements = true })
 					f := p.Cut(faultproxy.Rule{Match: []byte("conn_tag:" + tag), When: when, Times: 1})
 					ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 					defer cancel()

@@ -32,7 +32,7 @@ func TestRefillReusesIDs(t *testing.T) {
 		}
 	}
 	var lowest, highest, rows int
-	row := b.DB().QueryRowContext(t.Context(), "SELECT MIN(id), MAX(id), COUNT(*) FROM reservation_units")
+	row := b.DB().QueryRowContext(t.Context(), "SELECT COALESCE(MIN(id), 1), COALESCE(MAX(id), 1), COUNT(*) FROM reservation_units")
 	if err := row.Scan(&lowest, &highest, &rows); err != nil {
 		t.Fatal(err)
 	}

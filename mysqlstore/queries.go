@@ -86,11 +86,13 @@ FROM ledger_entries WHERE ref = ? AND kind = 'claim' AND shop_id = ?
 ORDER BY inventory_item_id, inventory_group_id`
 )
 
-// The pool. qUnitsOf is repeated for each line, joined by unionAll, and ends in one of the two lock clauses.
+// The pool. qUnitsOf is repeated for each line, numbered and joined by unionAll, and ends in one of the two lock clauses.
+// qUnitsDeleteRun ends at its last row by the LIMIT: looking for the end of the range, it would wait for whoever holds
+// the row behind it.
 const (
 	tagUnitsTake  = "/* conn_tag:units_take */ "
 	tagUnitsForce = "/* conn_tag:units_force */ "
-	qUnitsOf      = `(SELECT shop_id, inventory_item_id, inventory_group_id, id FROM reservation_units
+	qUnitsOf      = `(SELECT ?, id FROM reservation_units
 WHERE shop_id = ? AND inventory_item_id = ? AND inventory_group_id = ?
 ORDER BY shop_id, inventory_item_id, inventory_group_id, id LIMIT ? `
 	lockSkip     = "FOR UPDATE SKIP LOCKED)"
@@ -98,6 +100,9 @@ ORDER BY shop_id, inventory_item_id, inventory_group_id, id LIMIT ? `
 	unionAll     = " UNION ALL "
 	qUnitsDelete = "/* conn_tag:units_delete */ DELETE u FROM " + jsonUnits + ` STRAIGHT_JOIN reservation_units u
  ON u.shop_id = d.s AND u.inventory_item_id = d.i AND u.inventory_group_id = d.g AND u.id = d.n`
+	qUnitsDeleteRun = `/* conn_tag:units_delete_run */ DELETE FROM reservation_units
+WHERE shop_id = ? AND inventory_item_id = ? AND inventory_group_id = ? AND id BETWEEN ? AND ?
+ORDER BY shop_id, inventory_item_id, inventory_group_id, id LIMIT ?`
 	qUnitsInsert = `/* conn_tag:refill_insert */ INSERT INTO reservation_units (shop_id, inventory_item_id, inventory_group_id, id)
 SELECT ?, ?, ?, d.n FROM JSON_TABLE(?, '$[*]' COLUMNS (n INT PATH '$')) d`
 	qUnitIDs = `/* conn_tag:refill_ids */ SELECT id FROM reservation_units

@@ -135,12 +135,12 @@ func (b *bench) countOf(epoch uint64) (n int64) {
 	return n
 }
 
-// paused is a store whose first write stops at a step until it is let go.
+// paused is a store whose first write stops at a step until it is let go. Its statements travel one by one.
 func (b *bench) paused(step string) (far *bench, reached <-chan struct{}, letGo func()) {
 	at, gate := make(chan struct{}), make(chan struct{})
 	var once, open sync.Once
 	far = b.another(func(o *mysqlstore.Options) {
-		o.WriteTimeout = 20 * time.Second
+		o.WriteTimeout, o.NoMultiStatements = 20*time.Second, true
 		o.Failpoint = func(s string) {
 			if s == step {
 				once.Do(func() {

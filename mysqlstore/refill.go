@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 
 	"golang.org/x/sync/singleflight"
 
@@ -154,43 +153,12 @@ func coalesce[T any](ctx context.Context, s *Store, group *singleflight.Group, k
 	}
 }
 
-// fill inserts missing ids of 1..PoolSize, as far as unpooled goes and not more than limit, and tells how many. An id
-// that a transaction has taken and not yet committed is still visible here, so it is never given out twice.
+// fill inserts missing ids of 1..PoolSize, as far as unpooled goes and not more than limit, and tells how many.
 func (s *Store) fill(ctx context.Context, st reservation.Stamp, b reservation.Bucket, limit int64) (int64, error) {
 	ctx = inClass(ctx, refillClass)
-	var added, pool int64
+	f := &filling{s: s, bucket: b, limit: limit}
 	w := work{path: "refill", op: reservation.OpReserve, stamp: st}
-	err := s.write(ctx, w, func(ctx context.Context, t *tx) error {
-		added = 0
-		ls, err := lockLedgers(ctx, t, qLedgerLock, []reservation.Bucket{b})
-		if err != nil {
-			return err
-		}
-		if err := ls.unknown(); err != nil {
-			return err
-		}
-		if ls[0].unpooled <= 0 {
-			return nil
-		}
-		missing, err := s.missingIDs(ctx, t, b)
-		if err != nil {
-			return err
-		}
-		pool = int64(s.opts.PoolSize - len(missing))
-		missing = missing[:min(int64(len(missing)), ls[0].unpooled, limit)]
-		if len(missing) == 0 {
-			return nil
-		}
-		if err := s.moveLedgers(ctx, t, []move{{bucket: b, unpooled: -int64(len(missing))}}); err != nil {
-			return err
-		}
-		added, err = exec(ctx, t.conn, qUnitsInsert, b.Shop, b.Item, b.Group, jsonList(missing))
-		if err == nil && added != int64(len(missing)) {
-			err = corrupt("refill of %s inserted %d of %d units", b, added, len(missing))
-		}
-		s.step(t, "units")
-		return err
-	})
+	err := s.attempts(ctx, w, func(ctx context.Context) error { return s.togetherOnce(ctx, w, f) })
 	var uo *reservation.UnknownOutcomeError
 	if errors.As(err, &uo) {
 		return 0, unavailable(err) // a refill promises nothing to anybody; the next look sees what became of it
@@ -198,38 +166,66 @@ func (s *Store) fill(ctx context.Context, st reservation.Stamp, b reservation.Bu
 	if err != nil {
 		return 0, err
 	}
+	added := int64(len(f.added))
 	if added > 0 {
 		s.metrics.refillUnits.Add(float64(added))
-		s.drains.counted(b, pool+added)
+		s.drains.counted(b, f.pool+added, f.taken)
 	}
 	return added, nil
 }
 
-// missingIDs gives the unit ids of a bucket that are free to be used again, lowest first.
-func (s *Store) missingIDs(ctx context.Context, t *tx, b reservation.Bucket) ([]int64, error) {
-	there := make([]bool, s.opts.PoolSize+1)
-	n := 0
-	err := each(ctx, t.conn, func(rows *sql.Rows) error {
-		var id int
-		if err := rows.Scan(&id); err != nil {
-			return asSQL(err)
-		}
-		n++
-		if id >= 1 && id <= s.opts.PoolSize {
-			there[id] = true
-		}
-		return nil
-	}, qUnitIDs, b.Shop, b.Item, b.Group)
-	if err != nil {
+// filling is the transaction that fills a bucket's pool. An id that a transaction has taken and not yet committed is
+// still visible here, so it is never given out twice.
+type filling struct {
+	s      *Store
+	bucket reservation.Bucket
+	limit  int64
+
+	taken int64 // before, by this process
+	ls    ledgers
+	there []bool // by id
+	pool  int64  // units that are there
+	added []int64
+}
+
+func (f *filling) opening() []statement {
+	f.taken = f.s.drains.takenOf(f.bucket)
+	f.ls, f.there, f.pool, f.added = newLedgers([]reservation.Bucket{f.bucket}), make([]bool, f.s.opts.PoolSize+1), 0, nil
+	return []statement{
+		{query: qLedgerLock, args: []any{jsonBucketList(f.ls.buckets())}, scan: f.ls.scan},
+		{query: qUnitIDs, args: []any{f.bucket.Shop, f.bucket.Item, f.bucket.Group}, scan: func(rows *sql.Rows) error {
+			var id int
+			if err := rows.Scan(&id); err != nil {
+				return asSQL(err)
+			}
+			f.pool++
+			if id >= 1 && id < len(f.there) {
+				f.there[id] = true
+			}
+			return nil
+		}},
+	}
+}
+
+func (f *filling) decide(t *tx) ([]statement, error) {
+	if err := f.ls.unknown(); err != nil {
 		return nil, err
 	}
-	free := make([]int64, 0, max(s.opts.PoolSize-n, 0))
-	for id := 1; id <= s.opts.PoolSize && len(free) < s.opts.PoolSize-n; id++ {
-		if !there[id] {
-			free = append(free, int64(id))
+	most := min(f.limit, int64(f.s.opts.PoolSize)-f.pool, f.ls[0].unpooled)
+	for id := 1; id < len(f.there) && int64(len(f.added)) < most; id++ {
+		if !f.there[id] {
+			f.added = append(f.added, int64(id))
 		}
 	}
-	return slices.Clip(free), nil
+	n := len(f.added)
+	if n == 0 {
+		return nil, nil
+	}
+	b := f.bucket
+	return []statement{
+		t.moves([]move{{bucket: b, unpooled: -int64(n)}}),
+		change("units", n, "units of the refill", qUnitsInsert, b.Shop, b.Item, b.Group, jsonList(f.added)),
+	}, nil
 }
 
 // Trim gives units back to unpooled that a bucket's pool has above its size, or that it has although unpooled is

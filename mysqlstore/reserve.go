@@ -91,6 +91,7 @@ type reserving struct {
 	id     reservation.ID
 	req    reservation.Request
 	mark   bool    // the outcome is answered without Redis
+	lookUp bool    // the key is to be looked up: it was not, and there were too few units
 	ledger bool    // take from unpooled first
 	levels []level // not nil: sold out, as read without locks
 	seen   *sighting

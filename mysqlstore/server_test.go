@@ -47,6 +47,7 @@ func TestServerWithOtherDefaults(t *testing.T) {
 			// READ COMMITTED: locking an empty range does not lock the gap that a refill inserts into.
 			level := ""
 			far := b.another(func(o *mysqlstore.Options) {
+				o.NoMultiStatements = true
 				o.Failpoint = func(step string) {
 					if step == "reserve.units" {
 						level = isolationNow(t, b.DB())
@@ -206,8 +207,9 @@ func TestNoSessionKeepsATransaction(t *testing.T) {
 	for n := range 20 {
 		ctx, cancel := context.WithCancel(t.Context())
 		far := b.another(func(o *mysqlstore.Options) {
+			o.NoMultiStatements = n%2 == 0
 			o.Failpoint = func(step string) {
-				if strings.HasPrefix(step, "reserve.") {
+				if strings.HasPrefix(step, "reserve") {
 					cancel()
 				}
 			}

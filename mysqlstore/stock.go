@@ -56,7 +56,7 @@ func (s *Store) stockBatch(ctx context.Context, st reservation.Stamp, batch []re
 				continue
 			}
 			rows = append(rows, []int64{k.Bucket.Shop, k.Bucket.Item, k.Bucket.Group, k.Quantity})
-			t.gave = append(t.gave, k.Bucket)
+			t.moved = append(t.moved, k.Bucket)
 			created = append(created, reservation.Figures{Bucket: k.Bucket, OnHand: k.Quantity, Version: 1})
 		}
 		if len(rows) == 0 {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/singleflight"
 
@@ -23,9 +24,11 @@ type Store struct {
 	soldOut *soldOut
 	drains  *drains
 	recent  *recent
-	pace    *pace
-	upkeep  singleflight.Group // refills and expiries on need, and raises of the fence, by what and stamp
-	raising chan struct{}      // holds one token: the fence's row is changed by one at a time
+	// replayed is when a shared transaction last met a key that was there, in Unix nanoseconds.
+	replayed atomic.Int64
+	pace     *pace
+	upkeep   singleflight.Group // refills and expiries on need, and raises of the fence, by what and stamp
+	raising  chan struct{}      // holds one token: the fence's row is changed by one at a time
 
 	life    context.Context //nolint:containedctx // ends with the store; upkeep outlives its callers' contexts
 	end     context.CancelFunc

@@ -32,9 +32,10 @@ type tx struct {
 
 	packets   bool // statements may travel together
 	committed bool // COMMIT went with the last packet
+	idle      bool // nothing was written: ROLLBACK ends it, and no reply to that is missed
 
-	took map[reservation.Bucket]int64 // units out of the pool
-	gave []reservation.Bucket         // whose available has gone up
+	took  map[reservation.Bucket]int64 // units out of the pool
+	moved []reservation.Bucket         // whose unpooled has changed
 }
 
 // exec runs a statement and gives the number of rows it matched.
@@ -91,6 +92,11 @@ type work struct {
 // lost, the row is looked up under its locks first, so that the next run of the body finds it or its absence
 // proven. An error of the domain that the body gives is given as it is; anything else is unavailable or unknown.
 func (s *Store) write(ctx context.Context, w work, body func(context.Context, *tx) error) error {
+	return s.attempts(ctx, w, func(ctx context.Context) error { return s.once(ctx, w, body) })
+}
+
+// attempts is write with a transaction that is given.
+func (s *Store) attempts(ctx context.Context, w work, once func(context.Context) error) error {
 	ctx, cancel := s.withBudget(ctx)
 	defer cancel()
 	began := s.opts.Now()
@@ -103,7 +109,7 @@ func (s *Store) write(ctx context.Context, w work, body func(context.Context, *t
 		}
 	}
 	for n := 1; ; n++ {
-		err := s.once(ctx, w, body)
+		err := once(ctx)
 		if w.attempted != nil {
 			w.attempted()
 		}
@@ -243,6 +249,9 @@ func (s *Store) inTxOn(ctx context.Context, db *sql.DB, limit time.Duration, iso
 		}
 		return s.limited(ctx, err)
 	}
+	if t.idle {
+		return nil
+	}
 	if !t.committed {
 		s.step(t, "commit")
 		if err := ctx.Err(); err != nil {
@@ -261,7 +270,7 @@ func (s *Store) inTxOn(ctx context.Context, db *sql.DB, limit time.Duration, iso
 
 // note takes down of what a transaction that is committed, or may be, has done to the pools.
 func (s *Store) note(t *tx) {
-	for _, b := range t.gave {
+	for _, b := range t.moved {
 		s.soldOut.forget(b)
 	}
 	for b, n := range t.took {

@@ -3,6 +3,7 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"strings"
 
 	"github.com/twinhold/twinhold/reservation"
@@ -33,21 +34,18 @@ func lockUnits(ctx context.Context, t *tx, clause string, wants []want) (units [
 }
 
 func lockUnitChunk(ctx context.Context, t *tx, clause string, chunk []want, had []int64) ([][]int64, error) {
-	at := make(map[reservation.Bucket]int, len(chunk))
-	for n, w := range chunk {
-		at[w.bucket] = n
-	}
 	query, args := unitsQuery(clause, chunk)
 	if query == "" {
 		return nil, nil
 	}
 	var units [][]int64
 	err := each(ctx, t.conn, func(rows *sql.Rows) error {
-		b, id, err := scanUnit(rows)
+		n, id, err := scanUnit(rows, chunk)
 		if err != nil {
 			return err
 		}
-		had[at[b]]++
+		b := chunk[n].bucket
+		had[n]++
 		units = append(units, []int64{b.Shop, b.Item, b.Group, id})
 		return nil
 	}, query, args...)
@@ -61,13 +59,13 @@ func unitsQuery(clause string, wants []want) (string, []any) {
 		tag = tagUnitsForce
 	}
 	selects := make([]string, 0, len(wants))
-	args := make([]any, 0, 4*len(wants))
-	for _, w := range wants {
+	args := make([]any, 0, 5*len(wants))
+	for n, w := range wants {
 		if w.units <= 0 {
 			continue
 		}
 		selects = append(selects, qUnitsOf+clause)
-		args = append(args, w.bucket.Shop, w.bucket.Item, w.bucket.Group, w.units)
+		args = append(args, n, w.bucket.Shop, w.bucket.Item, w.bucket.Group, w.units)
 	}
 	if len(selects) == 0 {
 		return "", nil
@@ -75,23 +73,62 @@ func unitsQuery(clause string, wants []want) (string, []any) {
 	return tag + strings.Join(selects, unionAll), args
 }
 
-func scanUnit(rows *sql.Rows) (b reservation.Bucket, id int64, err error) {
-	err = asSQL(rows.Scan(&b.Shop, &b.Item, &b.Group, &id))
-	return b, id, err
+// scanUnit reads a row of unitsQuery: which of the wants it is for, and the unit's id.
+func scanUnit(rows *sql.Rows, wants []want) (n int, id int64, err error) {
+	if err = asSQL(rows.Scan(&n, &id)); err == nil && (n < 0 || n >= len(wants)) {
+		err = corrupt("a unit for want %d of %d", n, len(wants))
+	}
+	return n, id, err
 }
 
 // deleteUnits takes locked units out of the pool.
 func (s *Store) deleteUnits(ctx context.Context, t *tx, units [][]int64) error {
+	t.takes(units)
+	return s.send(ctx, t, unitDeletes(t, units))
+}
+
+// unitsPerRun is how many units a range has to take, on the average, to be worth a statement of its own.
+const unitsPerRun = 8
+
+// unitDeletes are the statements that take locked units out of the pool: each run of neighbours by its range where these
+// are few, else all by their keys. Each unit of a run is there and locked, so a range takes nobody else's.
+func unitDeletes(t *tx, units [][]int64) []statement {
 	if len(units) == 0 {
 		return nil
 	}
-	n, err := exec(ctx, t.conn, qUnitsDelete, jsonRows(units))
-	if err == nil && n != int64(len(units)) {
-		err = corrupt("%d of %d locked units could be deleted", n, len(units))
+	runs := runsOf(units)
+	if len(runs) > 1 && (!t.packets || len(runs)*unitsPerRun > len(units)) {
+		return []statement{change("units", len(units), "locked units", qUnitsDelete, jsonRows(units))}
 	}
-	t.takes(units)
-	s.step(t, "units")
-	return err
+	sts := make([]statement, len(runs))
+	for n, r := range runs {
+		sts[n] = change("", int(r.last-r.first+1), "locked units", qUnitsDeleteRun,
+			r.bucket.Shop, r.bucket.Item, r.bucket.Group, r.first, r.last, r.last-r.first+1)
+	}
+	sts[len(sts)-1].step = "units"
+	return sts
+}
+
+// run is a number of units of one bucket whose ids follow each other.
+type run struct {
+	bucket      reservation.Bucket
+	first, last int64
+}
+
+// runsOf sorts the units into runs, in primary-key order.
+func runsOf(units [][]int64) []run {
+	sorted := slices.Clone(units)
+	slices.SortFunc(sorted, slices.Compare[[]int64])
+	var runs []run
+	for _, u := range sorted {
+		b, id := reservation.Bucket{Shop: u[0], Item: u[1], Group: u[2]}, u[3]
+		if n := len(runs) - 1; n >= 0 && runs[n].bucket == b && runs[n].last+1 == id {
+			runs[n].last = id
+		} else {
+			runs = append(runs, run{b, id, id})
+		}
+	}
+	return runs
 }
 
 // takes adds units to those that the transaction takes out of the pool.
