@@ -3,6 +3,8 @@ package mysqlstore
 import (
 	"context"
 	"encoding/hex"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -45,8 +47,8 @@ type endings struct {
 	moves   map[reservation.Bucket]*move
 	ends    []byte // as qRecordsEnd reads them
 	ended   int
-	freed   []reservation.ID // whose lines are dropped
-	lines   int
+	plain   [2][]any // the ids of others, that are claimed, or released, and nothing else
+	freed   freed
 	entries []any
 	marked  []reservation.ID
 	late    []reservation.Record
@@ -84,8 +86,8 @@ func (b *endings) opening() []statement {
 
 func (b *endings) decide(t *tx) ([]statement, error) {
 	b.words = make([]word, len(b.members))
-	b.moves, b.ends, b.ended = map[reservation.Bucket]*move{}, nil, 0
-	b.freed, b.lines, b.entries, b.marked, b.late = nil, 0, nil, nil, nil
+	b.moves, b.ends, b.ended, b.plain = map[reservation.Bucket]*move{}, nil, 0, [2][]any{}
+	b.freed, b.entries, b.marked, b.late = freed{}, nil, nil, nil
 	b.at = t.now
 	for _, r := range b.rows {
 		b.at = later(b.at, r.at)
@@ -155,7 +157,7 @@ func (b *endings) take(cur *row, late, fresh bool) []reservation.Change {
 	}
 	cur.Late = late
 	cur.State, cur.ClaimedAt = reservation.Claimed, b.at
-	b.free(cur)
+	b.freed.add(cur.Record)
 	b.end(cur, fresh, 1)
 	if late {
 		b.late = append(b.late, cur.Record)
@@ -179,7 +181,7 @@ func (b *endings) release(cur *row, fresh bool) word {
 		for _, l := range cur.Lines {
 			b.move(l.Bucket(cur.Shop)).unpooled += l.Quantity
 		}
-		b.free(cur)
+		b.freed.add(cur.Record)
 	}
 	cur.State, cur.ReleasedAt = reservation.Released, b.at
 	b.end(cur, fresh, 2)
@@ -196,17 +198,15 @@ func (b *endings) move(bucket reservation.Bucket) *move {
 	return mv
 }
 
-// free drops a reservation's live lines.
-func (b *endings) free(cur *row) {
-	b.freed = append(b.freed, cur.ID)
-	b.lines += len(cur.Lines)
-}
-
 // end writes a reservation's last state: 1 claimed, 2 released. A pin's instant goes with it.
 func (b *endings) end(cur *row, fresh bool, kind int64) {
 	if fresh {
 		cur.Marked = true
 		b.marked = append(b.marked, cur.ID)
+	}
+	if !cur.Late && !cur.Marked && cur.PinnedAt.IsZero() {
+		b.plain[kind-1] = append(b.plain[kind-1], cur.ID[:])
+		return
 	}
 	if b.ended++; b.ended > 1 {
 		b.ends = append(b.ends, ',')
@@ -228,7 +228,7 @@ func (b *endings) end(cur *row, fresh bool, kind int64) {
 }
 
 func (b *endings) writes(t *tx) []statement {
-	if b.ended == 0 {
+	if b.ended+len(b.plain[0])+len(b.plain[1]) == 0 {
 		return nil
 	}
 	var sts []statement
@@ -239,15 +239,61 @@ func (b *endings) writes(t *tx) []statement {
 		}
 		sts = append(sts, t.moves(moves))
 	}
-	sts = append(sts, change("record", b.ended, "reservations", qRecordsEnd, "["+string(b.ends)+"]", b.at, b.at))
-	if len(b.freed) > 0 {
-		sts = append(sts, change("lines", b.lines, "live lines", qLinesDeleteMany, jsonHex(b.freed)))
+	const rows = "reservations"
+	for n, query := range []string{qRecordsClaimPlain, qRecordsReleasePlain} {
+		if ids := b.plain[n]; len(ids) > 0 {
+			sts = append(sts, change("record", len(ids), rows, query+repeat("?", len(ids))+")", append([]any{b.at}, ids...)...))
+		}
 	}
+	if b.ended > 0 {
+		sts = append(sts, change("record", b.ended, rows, qRecordsEnd, "["+string(b.ends)+"]", b.at, b.at))
+	}
+	sts = append(sts, b.freed.deletes()...)
 	if n := len(b.entries) / 7; n > 0 {
 		sts = append(sts, insert("entries", qEntriesClaimMany+repeat(entryValues, n), b.entries...))
 	}
 	if len(b.marked) > 0 {
 		sts = append(sts, insert("mark", qMarksInsert, t.now, jsonHex(b.marked)))
 	}
+	return sts
+}
+
+// freed are the reservations whose live lines a shared transaction drops.
+type freed struct {
+	ids   []reservation.ID
+	lines int
+	of    map[reservation.Bucket][]any // ids, by bucket
+}
+
+func (f *freed) add(rec reservation.Record) {
+	f.ids = append(f.ids, rec.ID)
+	f.lines += len(rec.Lines)
+	if f.of == nil {
+		f.of = map[reservation.Bucket][]any{}
+	}
+	for _, l := range rec.Lines {
+		b := l.Bucket(rec.Shop)
+		f.of[b] = append(f.of[b], rec.ID[:])
+	}
+}
+
+// linesPerBucket is how many lines of a bucket, on the average, are worth a statement of its own.
+const linesPerBucket = 8
+
+// deletes drops the lines bucket by bucket where these are few, else reservation by reservation.
+func (f *freed) deletes() []statement {
+	const rows = "live lines"
+	if f.lines == 0 {
+		return nil
+	}
+	if len(f.of) > 1 && len(f.of)*linesPerBucket > f.lines {
+		return []statement{change("lines", f.lines, rows, qLinesDeleteMany, jsonHex(f.ids))}
+	}
+	var sts []statement
+	for _, b := range slices.SortedFunc(maps.Keys(f.of), reservation.Bucket.Compare) {
+		ids := f.of[b]
+		sts = append(sts, change("", len(ids), rows, qLinesDeleteOf+repeat("?", len(ids))+")", append([]any{b.Shop, b.Item, b.Group}, ids...)...))
+	}
+	sts[len(sts)-1].step = "lines"
 	return sts
 }

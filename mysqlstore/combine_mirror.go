@@ -77,8 +77,7 @@ type leavings struct {
 
 	moves map[reservation.Bucket]int64
 	ends  []byte // as qRecordsLeave reads them
-	freed []reservation.ID
-	lines int
+	freed freed
 }
 
 func (s *Store) shareLeavings(ctx context.Context, batch []*member) {
@@ -112,7 +111,7 @@ func (b *leavings) opening() []statement {
 func lockEnding(ls ledgers, ids []reservation.ID, found map[reservation.ID]*row) []statement {
 	slices.SortFunc(ids, func(x, y reservation.ID) int { return bytes.Compare(x[:], y[:]) })
 	return []statement{
-		{query: qLedgerLock, args: []any{jsonBucketList(ls.buckets())}, scan: ls.scan},
+		ls.lock(),
 		{query: qRecordsLock, args: []any{jsonHex(ids)}, scan: func(rows *sql.Rows) error {
 			r, err := scanRow(rows)
 			if err == nil {
@@ -125,22 +124,21 @@ func lockEnding(ls ledgers, ids []reservation.ID, found map[reservation.ID]*row)
 
 func (b *leavings) decide(t *tx) ([]statement, error) {
 	b.words = make([]word, len(b.members))
-	b.moves, b.ends, b.freed, b.lines = map[reservation.Bucket]int64{}, nil, nil, 0
+	b.moves, b.ends, b.freed = map[reservation.Bucket]int64{}, nil, freed{}
 	for n, m := range b.members {
 		b.words[n] = b.decideOne(m, b.rows[m.id])
 	}
-	if len(b.freed) == 0 {
+	if len(b.freed.ids) == 0 {
 		return nil, nil
 	}
 	moves := make([]move, 0, len(b.moves))
 	for bucket, units := range b.moves {
 		moves = append(moves, move{bucket: bucket, unpooled: units})
 	}
-	return []statement{
+	return append([]statement{
 		t.moves(moves),
-		change("record", len(b.freed), "reservations", qRecordsLeave, "["+string(b.ends)+"]"),
-		change("lines", b.lines, "live lines", qLinesDeleteMany, jsonHex(b.freed)),
-	}, nil
+		change("record", len(b.freed.ids), "reservations", qRecordsLeave, "["+string(b.ends)+"]"),
+	}, b.freed.deletes()...), nil
 }
 
 // decideOne says what one member is told, if the transaction is committed.
@@ -175,11 +173,10 @@ func (b *leavings) decideOne(m *member, cur *row) word {
 
 // end writes a reservation's last state, with the steps that are known of it.
 func (b *leavings) end(cur *row) {
-	if len(b.freed) > 0 {
+	if len(b.freed.ids) > 0 {
 		b.ends = append(b.ends, ',')
 	}
-	b.freed = append(b.freed, cur.ID)
-	b.lines += len(cur.Lines)
+	b.freed.add(cur.Record)
 	b.ends = append(b.ends, '[', '"')
 	b.ends = hex.AppendEncode(b.ends, cur.ID[:])
 	b.ends = append(b.ends, '"', ',')

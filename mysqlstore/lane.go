@@ -15,8 +15,8 @@ import (
 // transaction, in its own goroutine; a reserve has a shared one of one member where statements may travel together, since
 // that takes few round trips. Who comes while others are at work waits, and is carried out with all the others that wait,
 // in one transaction that begins as soon as the one before it has ended: an idle bucket waits for nothing.
-// A second transaction runs beside the first, where that gets ahead, once as many wait as the first one carries: the
-// round trips and the flush of one go on while the other computes.
+// A second transaction runs beside the first once as many wait as the first one carries: the round trips and the flush of
+// one go on while the other computes.
 
 // laneKind is what the members of a lane have in common. Each kind has lanes of its own.
 type laneKind uint8
@@ -30,13 +30,9 @@ const (
 	leaveLane                       // mirrored releases and expiries: they want the ledger's row
 )
 
-// beside is how many transactions of a lane may run side by side, if they carry so many members.
-func (k laneKind) beside(members int) int {
-	if (k == ledgerLane || k == leaveLane) && members > 1 {
-		return 1 // the second one would wait for the row that the first has locked
-	}
-	return 2
-}
+// sideBySide is how many transactions of a lane may run at once. Of those that want the ledger's row, the second one has
+// come as far as to wait for it when the first one commits.
+const sideBySide = 2
 
 const (
 	// laneMembers, laneLines and laneUnits bound one shared transaction, and so the locks that it holds.
@@ -200,7 +196,7 @@ func (s *Store) line(key laneKey, m *member) (w word, waits bool) {
 
 // mayStart tells whether a transaction may begin, if so many wait.
 func (l *lane) mayStart(waiting int) bool {
-	return l.running == 0 || !l.apart && waiting >= l.carried && l.running < l.key.kind.beside(max(waiting, l.carried))
+	return l.running == 0 || !l.apart && waiting >= l.carried && l.running < sideBySide
 }
 
 func (s *Store) start(l *lane, members int, apart bool) *turn {

@@ -43,8 +43,21 @@ func (ls ledgers) unknown() error {
 // skipped and stay unknown.
 func lockLedgers(ctx context.Context, t *tx, query string, buckets []reservation.Bucket) (ledgers, error) {
 	ls := newLedgers(buckets)
-	err := each(ctx, t.conn, ls.scan, query, jsonBucketList(ls.buckets()))
+	lock := ls.lock()
+	if query != qLedgerLock {
+		lock.query, lock.args = query, []any{jsonBucketList(ls.buckets())}
+	}
+	err := each(ctx, t.conn, lock.scan, lock.query, lock.args...)
 	return ls, err
+}
+
+// lock is the statement that locks these rows and reads them.
+func (ls ledgers) lock() statement {
+	if len(ls) == 1 {
+		b := ls[0].bucket
+		return statement{query: qLedgerLockOne, args: []any{b.Shop, b.Item, b.Group}, scan: ls.scan}
+	}
+	return statement{query: qLedgerLock, args: []any{jsonBucketList(ls.buckets())}, scan: ls.scan}
 }
 
 // newLedgers is these buckets in order, each once, of which nothing is known yet.
@@ -144,7 +157,12 @@ func (t *tx) moves(moves []move) statement {
 			t.moved = append(t.moved, m.bucket)
 		}
 	}
-	return change("ledger", len(moves), "ledger rows", qLedgerMove, jsonRows(rows))
+	const rowsOf = "ledger rows"
+	if len(moves) == 1 {
+		m, b := moves[0], moves[0].bucket
+		return change("ledger", 1, rowsOf, qLedgerMoveOne, m.onHand, m.unpooled, m.version, b.Shop, b.Item, b.Group, m.onHand)
+	}
+	return change("ledger", len(moves), rowsOf, qLedgerMove, jsonRows(rows))
 }
 
 // claimChanges is what a claim of this record does to locked ledger rows, one change a line.

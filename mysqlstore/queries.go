@@ -54,6 +54,11 @@ const (
 	qLedgerMove    = "/* conn_tag:ledger_move */ UPDATE " + jsonMoves + onLedger + `
 SET l.on_hand = l.on_hand + d.h, l.unpooled = l.unpooled + d.p, l.version = l.version + d.v
 WHERE l.on_hand + d.h >= 0`
+	ofBucket       = " WHERE shop_id = ? AND inventory_item_id = ? AND inventory_group_id = ?"
+	qLedgerLockOne = "/* conn_tag:ledger_lock */ SELECT shop_id, inventory_item_id, inventory_group_id, on_hand, unpooled, version" +
+		" FROM inventory_ledger" + ofBucket + " FOR UPDATE"
+	qLedgerMoveOne = "/* conn_tag:ledger_move */ UPDATE inventory_ledger" +
+		" SET on_hand = on_hand + ?, unpooled = unpooled + ?, version = version + ?" + ofBucket + " AND on_hand + ? >= 0"
 	qLedgerCount = `/* conn_tag:ledger_count */ SELECT d.s, d.i, d.g, l.on_hand, l.unpooled, l.version,
  (SELECT COUNT(*) FROM reservation_units u
   WHERE u.shop_id = d.s AND u.inventory_item_id = d.i AND u.inventory_group_id = d.g)
@@ -184,7 +189,8 @@ WHERE purge_at <= UTC_TIMESTAMP(6) AND state <> 'held' AND unmirrored = FALSE OR
 )
 
 // Shared transactions. qGuard fails where the statement before it matched another number of rows. The values of
-// qRecordsInsert and qLinesInsertMany are repeated for each row, joined by commas.
+// qRecordsInsert and qLinesInsertMany are repeated for each row, joined by commas; so is the last value of the lists that
+// qRecordsClaimPlain, qRecordsReleasePlain and qLinesDeleteOf end in. Their hint keeps a long list from becoming a scan.
 const (
 	qGuard = "/* conn_tag:guard */ DO IF(ROW_COUNT() = ?, 0, (SELECT 1 UNION ALL SELECT 2))"
 
@@ -205,7 +211,10 @@ STRAIGHT_JOIN reservations r ON r.shop_id = d.s AND r.idem_key = UNHEX(d.k)`
   l INT PATH '$[2]', m INT PATH '$[3]', p DATETIME(6) PATH '$[4]')) d STRAIGHT_JOIN reservations r ON r.id = UNHEX(d.h)
 SET r.state = IF(d.k = 1, 'claimed', 'released'), r.late = d.l, r.unmirrored = d.m, r.pinned_at = d.p,
  r.claimed_at = IF(d.k = 1, CAST(? AS DATETIME(6)), r.claimed_at), r.released_at = IF(d.k = 1, r.released_at, CAST(? AS DATETIME(6)))`
-	qRecordsLeave = `/* conn_tag:records_leave */ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (h CHAR(32) PATH '$[0]', s VARCHAR(16) PATH '$[1]',
+	qRecordsClaimPlain   = "/* conn_tag:records_end */ UPDATE /*+ INDEX(r PRIMARY) */ reservations r SET r.state = 'claimed', r.claimed_at = ? WHERE r.id IN ("
+	qRecordsReleasePlain = "/* conn_tag:records_end */ UPDATE /*+ INDEX(r PRIMARY) */ reservations r SET r.state = 'released', r.released_at = ? WHERE r.id IN ("
+	qLinesDeleteOf       = "/* conn_tag:lines_delete_many */ DELETE /*+ INDEX(q PRIMARY) */ FROM reserved_quantities q" + ofBucket + " AND reservation_id IN ("
+	qRecordsLeave        = `/* conn_tag:records_leave */ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (h CHAR(32) PATH '$[0]', s VARCHAR(16) PATH '$[1]',
   l INT PATH '$[2]', p DATETIME(6) PATH '$[3]', b DATETIME(6) PATH '$[4]', e DATETIME(6) PATH '$[5]', c DATETIME(6) PATH '$[6]')) d
 STRAIGHT_JOIN reservations r ON r.id = UNHEX(d.h)
 SET r.state = d.s, r.late = d.l, r.pinned_at = d.p, r.released_at = d.b, r.expired_at = d.e, r.claimed_at = d.c`

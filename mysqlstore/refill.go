@@ -192,7 +192,7 @@ func (f *filling) opening() []statement {
 	f.taken = f.s.drains.takenOf(f.bucket)
 	f.ls, f.there, f.pool, f.added = newLedgers([]reservation.Bucket{f.bucket}), make([]bool, f.s.opts.PoolSize+1), 0, nil
 	return []statement{
-		{query: qLedgerLock, args: []any{jsonBucketList(f.ls.buckets())}, scan: f.ls.scan},
+		f.ls.lock(),
 		{query: qUnitIDs, args: []any{f.bucket.Shop, f.bucket.Item, f.bucket.Group}, scan: func(rows *sql.Rows) error {
 			var id int
 			if err := rows.Scan(&id); err != nil {
