@@ -61,6 +61,25 @@ func (r *reader) checkTimes(c *Config) {
 		r.mistake(r.placeOf("tuning.mysql.transaction_limit", "tuning.mysql.deadline"), "tuning.mysql.transaction_limit",
 			"%s is above the deadline %s of the whole operation: use %s at most", show(t.MySQL.TransactionLimit), show(t.MySQL.Deadline), show(t.MySQL.Deadline))
 	}
+	r.checkShares(c.Tuning.MySQL)
+}
+
+// checkShares sees to it that the truth has connections that no other class may hold.
+func (r *reader) checkShares(t MySQLTuning) {
+	const least = 4 // of fewer, none can be left to the truth alone
+	mirror, refill, background := t.Shares()
+	if sum := mirror + refill + background; t.Connections >= least && sum >= t.Connections {
+		const path = "tuning.mysql."
+		r.mistake(r.placeOf(path+"mirror_connections", path+"refill_connections", path+"background_connections", path+"connections"), path+"connections",
+			"the mirror may hold %d of %d connections, refills %d and the background %d: leave some to the truth", mirror, t.Connections, refill, background)
+	}
+	for _, n := range []int{mirror, refill, background} {
+		if n > t.Connections {
+			const path = "tuning.mysql.connections"
+			r.mistake(r.placeOf(path, "tuning.mysql"), path, "is %d, and %d of them are set apart: use more connections, or fewer for that", t.Connections, n)
+			return
+		}
+	}
 }
 
 func podPath(i int) string { return fmt.Sprintf("pods[%d]", i) }

@@ -29,10 +29,14 @@ import "time"
 //	    lock_wait: 2s          # innodb_lock_wait_timeout of our connections: whole seconds, 1s to 3s
 //	    attempts: 40           # tries of a transaction that a deadlock, a lock wait or a lost connection ended
 //	    multi_statements: true # two packets a shared transaction; false behind a proxy that takes one statement a packet
+//	    mirror_connections: 0  # of connections, for what Redis has carried out; 0: three in eight
+//	    refill_connections: 0  # of connections, for refills of pools; 0: one in eight
+//	    background_connections: 0 # of connections, for sweeps, purges and walks; 0: one in eight
 //	  reconcile: 5m            # pause between two rounds of reconcile; what lasts three rounds is alerted
 //	  sweep:
 //	    interval: 1s           # between two sweeps that found little
 //	    batch: 500             # reservations in one sweep
+//	    rate: 20000            # rows a second that sweeps expire and purge; 0: as many as they can
 //	    grace: 30s             # after which the mirror ends a hold that the truth does not know
 //	  pin_lease: 10s           # age from which a claim under way is rolled forward by somebody else
 //	  large_cart: 1000         # units in total above which a cart is taken from unpooled, not row by row
@@ -76,12 +80,26 @@ type MySQLTuning struct {
 	Deadline, TransactionLimit, LockWait time.Duration
 	Attempts                             int
 	MultiStatements                      bool
+	// Of Connections, for what Redis has carried out, for refills, and for sweeps and walks. 0: a share of them.
+	MirrorConnections, RefillConnections, BackgroundConnections int
+}
+
+// Shares are how many connections each class may hold, of Connections.
+func (t MySQLTuning) Shares() (mirror, refill, background int) {
+	or := func(n, eighths int) int {
+		if n == 0 {
+			return max(1, t.Connections*eighths/8)
+		}
+		return n
+	}
+	return or(t.MirrorConnections, 3), or(t.RefillConnections, 1), or(t.BackgroundConnections, 1)
 }
 
 // SweepTuning paces the sweeper.
 type SweepTuning struct {
 	Interval time.Duration
 	Batch    int
+	Rate     int // rows a second; 0: no limit
 	Grace    time.Duration
 }
 
@@ -99,7 +117,7 @@ func defaultTuning() Tuning {
 			TransactionLimit: time.Second, LockWait: 2 * time.Second, Attempts: 40, MultiStatements: true,
 		},
 		Reconcile: 5 * time.Minute,
-		Sweep:     SweepTuning{Interval: time.Second, Batch: 500, Grace: 30 * time.Second},
+		Sweep:     SweepTuning{Interval: time.Second, Batch: 500, Rate: 20_000, Grace: 30 * time.Second},
 		PinLease:  10 * time.Second,
 		LargeCart: 1000,
 	}

@@ -205,11 +205,14 @@ func (p *Pod) openStores(ctx context.Context, cfg *config.Config, opt Options) e
 		return err
 	}
 	p.meter = meter
+	mirror, refill, background := t.MySQL.Shares()
 	p.MySQL, err = mysqlstore.Open(ctx, mysqlstore.Options{
 		DSN: pc.MySQL.Reveal(), Pod: pc.ID, PoolSize: cfg.Defaults.PoolSize, LargeCart: int64(t.LargeCart),
 		Retention: cfg.Defaults.Retention, LatePolicy: cfg.Defaults.LateClaim, WriteTimeout: t.MySQL.TransactionLimit,
 		Deadline: t.MySQL.Deadline, Attempts: t.MySQL.Attempts, NoMultiStatements: !t.MySQL.MultiStatements,
-		LockWait: t.MySQL.LockWait, MaxOpenConns: t.MySQL.Connections, LowWater: lowWater(cfg.Defaults.LowWater), Logger: opt.Logger, Registerer: opt.Registerer,
+		LockWait: t.MySQL.LockWait, MaxOpenConns: t.MySQL.Connections, LowWater: lowWater(cfg.Defaults.LowWater),
+		Budgets:   mysqlstore.Budgets{Mirror: mirror, Refill: refill, Background: background},
+		SweepRate: sweepRate(t.Sweep.Rate), Logger: opt.Logger, Registerer: opt.Registerer,
 		Lazy: true, Wrap: meter.Wrap,
 	})
 	if err != nil {
@@ -237,6 +240,14 @@ func lowWater(part float64) float64 {
 		return -1
 	}
 	return part
+}
+
+// sweepRate is the store's option for the configuration's rows a second, where 0 means no limit.
+func sweepRate(rows int) float64 {
+	if rows == 0 {
+		return -1
+	}
+	return float64(rows)
 }
 
 // ofPod labels metrics with their pod.
