@@ -103,7 +103,9 @@ func TestBudgetsAreChecked(t *testing.T) {
 // TestDeepest: the buckets of which most is gone, deepest first, without asking the server.
 func TestDeepest(t *testing.T) {
 	t.Parallel()
-	b := open(t, complete, func(o *mysqlstore.Options) { o.PoolSize, o.LowWater = 100, -1 })
+	j := &jam{reg: prometheus.NewRegistry()}
+	j.bench = open(t, complete, func(o *mysqlstore.Options) { o.PoolSize, o.LowWater, o.Registerer = 100, -1, j.reg })
+	b := j.bench
 	b.stock(1000, 1000, 30)
 	for item, units := range map[int64]int64{1: 10, 2: 40, 3: 5} {
 		b.reserve(fmt.Sprint("k", item), line(item, units))
@@ -113,6 +115,11 @@ func TestDeepest(t *testing.T) {
 		got := b.Deepest(n)
 		if fmt.Sprint(got) != fmt.Sprint(expect) {
 			t.Errorf("the deepest %d: %v, want %v", n, got, expect)
+		}
+	}
+	for rank, want := range map[string]float64{"1": 0.25, "2": 0.6, "3": 0.9, "4": 0} {
+		if got := j.gauge("twinhold_mysql_deepest_pool_ratio", rank); got != want {
+			t.Errorf("rank %s: %v, want %v", rank, got, want)
 		}
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -210,4 +213,27 @@ func (s *Store) Deepest(n int) []Depth {
 		return cmp.Or(cmp.Compare(x.Units, y.Units), x.Bucket.Compare(y.Bucket))
 	})
 	return depths[:max(0, min(n, len(depths)))]
+}
+
+// deepestShown is how many of the deepest drained pools are shown as metrics: a series each, whatever the number of items.
+const deepestShown = 5
+
+// deepest shows the depth of the deepest drained pools by their rank.
+type deepest struct {
+	s    *Store
+	desc *prometheus.Desc
+}
+
+func newDeepest(s *Store) deepest {
+	return deepest{s, prometheus.NewDesc("twinhold_mysql_deepest_pool_ratio",
+		"Units in the five deepest drained pools of which this process takes, as a part of their size, by rank (1 is the deepest).",
+		[]string{"rank"}, nil)}
+}
+
+func (d deepest) Describe(ch chan<- *prometheus.Desc) { ch <- d.desc }
+
+func (d deepest) Collect(ch chan<- prometheus.Metric) {
+	for n, depth := range d.s.Deepest(deepestShown) {
+		ch <- prometheus.MustNewConstMetric(d.desc, prometheus.GaugeValue, float64(depth.Units)/float64(depth.Size), strconv.Itoa(n+1))
+	}
 }

@@ -29,9 +29,10 @@ type metrics struct {
 	depth         prometheus.Histogram
 }
 
-func newMetrics(r prometheus.Registerer, pod string, waiting func() float64) *metrics {
+func newMetrics(r prometheus.Registerer, pod string, waiting func() float64, depths prometheus.Collector) *metrics {
 	if r != nil {
 		r = prometheus.WrapRegistererWith(prometheus.Labels{"pod": pod}, r)
+		r.MustRegister(depths)
 	}
 	f := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {

@@ -68,7 +68,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 			return nil, err
 		}
 	}
-	s.metrics = newMetrics(o.Registerer, o.Pod, s.lanes.waitingNow)
+	s.metrics = newMetrics(o.Registerer, o.Pod, s.lanes.waitingNow, newDeepest(s))
 	s.pace = &pace{rate: o.SweepRate, paused: s.metrics.sweepPause, now: o.Now}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	return s, nil
