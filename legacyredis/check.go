@@ -12,46 +12,11 @@ import (
 	"github.com/twinhold/twinhold/reservation"
 )
 
-// Severity says how much a finding matters.
-type Severity uint8
-
-// The severities.
-const (
-	// Fine: as it should be.
-	Fine Severity = iota + 1
-	// Warning: it works, and somebody should look.
-	Warning
-	// Failure: the store's promises do not hold on this server.
-	Failure
-)
-
-// String gives the severity as doctor prints it.
-func (s Severity) String() string {
-	switch s {
-	case Fine:
-		return "ok"
-	case Warning:
-		return "warning"
-	case Failure:
-		return "failure"
-	default:
-		return fmt.Sprintf("severity(%d)", uint8(s))
-	}
-}
-
-// Finding is the result of one check of a server.
-type Finding struct {
-	Name     string
-	Severity Severity
-	// Found is what the server says, Fix what to do about it (empty where all is fine).
-	Found, Fix string
-}
-
 // maxClockDifference is how far Redis's clock may be from this process's before it is worth a word.
 const maxClockDifference = time.Second
 
 // Check looks at the server: eviction, persistence, role, version, clock, and whether it wrote the pod's fence. An error means that it could not be asked.
-func (s *Store) Check(ctx context.Context) ([]Finding, error) {
+func (s *Store) Check(ctx context.Context) ([]reservation.Finding, error) {
 	var info map[string]string
 	var off, spread time.Duration
 	var fence reservation.Fence
@@ -79,22 +44,22 @@ func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []Finding{
+	return []reservation.Finding{
 		checkEviction(info), checkAppendOnly(info), checkRole(info), checkVersion(info), checkClock(off, spread), checkFence(info, fence),
 	}, nil
 }
 
 // checkFence says whether this server wrote the fence, and whether the pod is killed.
-func checkFence(info map[string]string, f reservation.Fence) Finding {
-	out := Finding{Name: "fence", Severity: Fine, Found: fmt.Sprintf("epoch %d, %s, of this server", f.Epoch, f.Stage)}
+func checkFence(info map[string]string, f reservation.Fence) reservation.Finding {
+	out := reservation.Finding{Check: "fence", Severity: reservation.Fine, Found: fmt.Sprintf("epoch %d, %s, of this server", f.Epoch, f.Stage)}
 	switch {
 	case f.Epoch == 0:
 		out.Found = "none yet"
 	case f.Suspect || f.Server != info["run_id"]:
-		out.Severity, out.Found = Failure, fmt.Sprintf("epoch %d, %s, of another server or process: writes may be lost", f.Epoch, f.Stage)
+		out.Severity, out.Found = reservation.Failure, fmt.Sprintf("epoch %d, %s, of another server or process: writes may be lost", f.Epoch, f.Stage)
 		out.Fix = "a router restores it from MySQL by itself; if none runs: twinhold reseed"
 	case f.Killed:
-		out.Severity, out.Found = Warning, out.Found+", killed: "+f.Latch
+		out.Severity, out.Found = reservation.Warning, out.Found+", killed: "+f.Latch
 		out.Fix = "no move towards MySQL until: twinhold rearm"
 	}
 	return out
@@ -110,31 +75,31 @@ func parseInfo(text string) map[string]string {
 	return m
 }
 
-func checkEviction(info map[string]string) Finding {
-	f := Finding{Name: "maxmemory-policy", Severity: Fine, Found: info["maxmemory_policy"]}
+func checkEviction(info map[string]string) reservation.Finding {
+	f := reservation.Finding{Check: "maxmemory-policy", Severity: reservation.Fine, Found: info["maxmemory_policy"]}
 	if f.Found != "noeviction" {
-		f.Severity = Failure
+		f.Severity = reservation.Failure
 		f.Fix = "CONFIG SET maxmemory-policy noeviction (and in redis.conf): with any other policy Redis may throw reservations away"
 	}
 	return f
 }
 
-func checkAppendOnly(info map[string]string) Finding {
-	f := Finding{Name: "appendonly", Severity: Fine, Found: "yes"}
+func checkAppendOnly(info map[string]string) reservation.Finding {
+	f := reservation.Finding{Check: "appendonly", Severity: reservation.Fine, Found: "yes"}
 	if info["aof_enabled"] != "1" {
-		f.Severity, f.Found = Failure, "no"
+		f.Severity, f.Found = reservation.Failure, "no"
 		f.Fix = "CONFIG SET appendonly yes (and in redis.conf): without it a restart loses every write since the last snapshot"
 	} else if status := info["aof_last_write_status"]; status != "ok" && status != "" {
-		f.Severity, f.Found = Failure, "last write: "+status
+		f.Severity, f.Found = reservation.Failure, "last write: "+status
 		f.Fix = "look at the disk of this Redis: its append-only file cannot be written"
 	}
 	return f
 }
 
-func checkRole(info map[string]string) Finding {
-	f := Finding{Name: "role", Severity: Fine, Found: info["role"]}
+func checkRole(info map[string]string) reservation.Finding {
+	f := reservation.Finding{Check: "role", Severity: reservation.Fine, Found: info["role"]}
 	if info["role"] != "master" {
-		f.Severity = Failure
+		f.Severity = reservation.Failure
 		f.Found = fmt.Sprintf("%s of %s:%s (link %s)", info["role"], info["master_host"], info["master_port"], info["master_link_status"])
 		f.Fix = "point the pod at the primary: a replica takes no writes"
 		return f
@@ -143,19 +108,19 @@ func checkRole(info map[string]string) Finding {
 	return f
 }
 
-func checkVersion(info map[string]string) Finding {
-	f := Finding{Name: "version", Severity: Fine, Found: info["redis_version"]}
+func checkVersion(info map[string]string) reservation.Finding {
+	f := reservation.Finding{Check: "version", Severity: reservation.Fine, Found: info["redis_version"]}
 	major, _, _ := strings.Cut(f.Found, ".")
 	if n, err := strconv.Atoi(major); err != nil || n < 7 {
-		f.Severity, f.Fix = Failure, "use Redis 7.0 or later"
+		f.Severity, f.Fix = reservation.Failure, "use Redis 7.0 or later"
 	}
 	return f
 }
 
-func checkClock(off, spread time.Duration) Finding {
-	f := Finding{Name: "clock", Severity: Fine, Found: fmt.Sprintf("%v from here (give or take %v)", off.Round(time.Microsecond), (spread / 2).Round(time.Microsecond))}
+func checkClock(off, spread time.Duration) reservation.Finding {
+	f := reservation.Finding{Check: "clock", Severity: reservation.Fine, Found: fmt.Sprintf("%v from here (give or take %v)", off.Round(time.Microsecond), (spread / 2).Round(time.Microsecond))}
 	if off.Abs() > maxClockDifference+spread/2 {
-		f.Severity, f.Fix = Failure, "set the clocks by NTP on both machines: expiry is judged by Redis's clock"
+		f.Severity, f.Fix = reservation.Failure, "set the clocks by NTP on both machines: expiry is judged by Redis's clock"
 	}
 	return f
 }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/twinhold/twinhold/internal/devstack"
 	"github.com/twinhold/twinhold/internal/devstack/devtest"
-	"github.com/twinhold/twinhold/legacyredis"
 	"github.com/twinhold/twinhold/reservation"
 )
 
@@ -202,7 +201,7 @@ func TestReadOnlyReplica(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantFinding(t, findings, "role", legacyredis.Failure)
+	wantFinding(t, findings, "role", reservation.Failure)
 }
 
 func TestMisconf(t *testing.T) {
@@ -515,7 +514,7 @@ func TestCheckFindsWhatTheDesignAssumes(t *testing.T) {
 		t.Fatalf("%+v, %v", findings, err)
 	}
 	for _, f := range findings {
-		if f.Severity != legacyredis.Fine || f.Found == "" || f.Fix != "" {
+		if f.Severity != reservation.Fine || f.Found == "" || f.Fix != "" {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -524,14 +523,14 @@ func TestCheckFindsWhatTheDesignAssumes(t *testing.T) {
 	if findings, err = r.store.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wantFinding(t, findings, "maxmemory-policy", legacyredis.Failure)
-	wantFinding(t, findings, "appendonly", legacyredis.Failure)
+	wantFinding(t, findings, "maxmemory-policy", reservation.Failure)
+	wantFinding(t, findings, "appendonly", reservation.Failure)
 }
 
-func wantFinding(t *testing.T, findings []legacyredis.Finding, name string, want legacyredis.Severity) {
+func wantFinding(t *testing.T, findings []reservation.Finding, name string, want reservation.Severity) {
 	t.Helper()
 	for _, f := range findings {
-		if f.Name == name {
+		if f.Check == name {
 			if f.Severity != want || f.Fix == "" {
 				t.Fatalf("%+v; want %s and what to do", f, want)
 			}

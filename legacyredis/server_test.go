@@ -103,7 +103,7 @@ func TestRestartedServerIsSuspect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantFinding(t, findings, "fence", legacyredis.Failure)
+	wantFinding(t, findings, "fence", reservation.Failure)
 }
 
 // Its connections were there before: a client that was connected all along comes back by new ones, and notices.

@@ -10,15 +10,6 @@ import (
 	"github.com/twinhold/twinhold/reservation"
 )
 
-// Finding is one thing that the store needs of its server, and what was found.
-type Finding struct {
-	// Check names it: version, skip_locked, binlog_format, clock, schema, fence.
-	Check string
-	OK    bool
-	// Found is what the server says, Hint what to do where that is not enough.
-	Found, Hint string
-}
-
 // maxClockDifference is how far the process's clock may be from MySQL's: what is due is judged by MySQL's, what is
 // late in Redis by Redis's, and payment.clock_skew covers this much.
 const maxClockDifference = 2 * time.Second
@@ -32,14 +23,14 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 		return unavailable(err)
 	}
 	f := s.schemaFinding(ctx)
-	if !f.OK {
-		return fmt.Errorf("mysqlstore: schema: %s: %s", f.Found, f.Hint)
+	if f.Severity != reservation.Fine {
+		return fmt.Errorf("mysqlstore: schema: %s: %s", f.Found, f.Fix)
 	}
 	return nil
 }
 
 // Check compares the server with what the store assumes. The error says only that it could not be asked.
-func (s *Store) Check(ctx context.Context) ([]Finding, error) {
+func (s *Store) Check(ctx context.Context) ([]reservation.Finding, error) {
 	var (
 		version, comment, format string
 		logBin                   bool
@@ -55,23 +46,18 @@ func (s *Store) Check(ctx context.Context) ([]Finding, error) {
 	}
 	took := s.opts.Now().Sub(sent)
 	skip := s.skipFinding(ctx)
-	return []Finding{
+	return []reservation.Finding{
 		versionFinding(version, comment), skip, binlogFinding(format, logBin),
 		clockFinding(now.Sub(sent.Add(took/2)), took), s.schemaFinding(ctx), s.fenceFinding(ctx),
 	}, nil
 }
 
-func versionFinding(version, comment string) Finding {
-	f := Finding{Check: "version", Found: version + ", " + strings.Trim(comment, "()")}
+func versionFinding(version, comment string) reservation.Finding {
+	well, fix := atLeast(version, 8, 0, 19), "use MySQL 8.0.19 or later"
 	if strings.Contains(strings.ToLower(version+comment), "mariadb") {
-		f.Hint = "MariaDB lacks what the store relies on: use MySQL 8.0.19 or later"
-		return f
+		well, fix = false, "MariaDB lacks what the store relies on: "+fix
 	}
-	f.OK = atLeast(version, 8, 0, 19)
-	if !f.OK {
-		f.Hint = "use MySQL 8.0.19 or later"
-	}
-	return f
+	return reservation.Judge("version", well, reservation.Failure, version+", "+strings.Trim(comment, "()"), fix)
 }
 
 // atLeast compares the leading numbers of a version.
@@ -93,69 +79,64 @@ func atLeast(version string, want ...int) bool {
 	return true
 }
 
-func (s *Store) skipFinding(ctx context.Context) Finding {
-	f := Finding{Check: "skip_locked", Found: "works", OK: true}
+func (s *Store) skipFinding(ctx context.Context) reservation.Finding {
+	found := "works"
 	err := s.inTx(ctx, s.opts.WriteTimeout, qIsolateRC, qStart, func(ctx context.Context, t *tx) error {
 		_, err := exec(ctx, t.conn, qTrySkip, []byte(s.opts.Pod))
 		return err
 	})
 	if err != nil {
-		f.OK, f.Found, f.Hint = false, err.Error(), "SELECT ... FOR UPDATE SKIP LOCKED has to work for this user"
+		found = err.Error()
 	}
-	return f
+	return reservation.Judge("skip_locked", err == nil, reservation.Failure, found, "SELECT ... FOR UPDATE SKIP LOCKED has to work for this user")
 }
 
-func binlogFinding(format string, logBin bool) Finding {
-	f := Finding{Check: "binlog_format", Found: format, OK: strings.EqualFold(format, "ROW")}
+func binlogFinding(format string, logBin bool) reservation.Finding {
+	well := strings.EqualFold(format, "ROW")
 	if !logBin {
-		f.Found += ", log_bin off"
+		format += ", log_bin off"
 	}
-	if !f.OK {
-		f.Hint = "set binlog_format=ROW: READ COMMITTED and SKIP LOCKED are not safe to replicate by statement"
-	}
-	return f
+	return reservation.Judge("binlog_format", well, reservation.Failure, format,
+		"set binlog_format=ROW: READ COMMITTED and SKIP LOCKED are not safe to replicate by statement")
 }
 
-func clockFinding(diff, took time.Duration) Finding {
-	f := Finding{Check: "clock", Found: fmt.Sprintf("MySQL is %v ahead of this process, within %v", diff.Round(time.Millisecond), took.Round(time.Millisecond))}
-	f.OK = diff.Abs() <= maxClockDifference+took
-	if !f.OK {
-		f.Hint = "synchronise the clocks (chrony, NTP): expiry is judged by each store's own"
-	}
-	return f
+func clockFinding(diff, took time.Duration) reservation.Finding {
+	return reservation.Judge("clock", diff.Abs() <= maxClockDifference+took, reservation.Failure,
+		fmt.Sprintf("MySQL is %v ahead of this process, within %v", diff.Round(time.Millisecond), took.Round(time.Millisecond)),
+		"synchronise the clocks (chrony, NTP): expiry is judged by each store's own")
 }
 
-func (s *Store) schemaFinding(ctx context.Context) Finding {
-	f := Finding{Check: "schema"}
+func (s *Store) schemaFinding(ctx context.Context) reservation.Finding {
+	current, target, err := s.versions(ctx)
+	found := fmt.Sprintf("version %d", current)
+	switch {
+	case err != nil:
+		found = err.Error()
+	case current < target:
+		found += fmt.Sprintf(", this program needs %d", target)
+	}
+	return reservation.Judge("schema", err == nil && current >= target, reservation.Failure, found, "run twinhold migrate")
+}
+
+// versions are the schema's version and the one that this program needs.
+func (s *Store) versions(ctx context.Context) (current, target int64, err error) {
 	p, err := provider(s.db)
 	if err != nil {
-		f.Found = err.Error()
-		return f
+		return 0, 0, err
 	}
-	current, target, err := p.GetVersions(ctx)
-	switch {
-	case err != nil:
-		f.Found, f.Hint = err.Error(), "run twinhold migrate"
-	case current < target:
-		f.Found, f.Hint = fmt.Sprintf("version %d, this program needs %d", current, target), "run twinhold migrate"
-	default:
-		f.OK, f.Found = true, fmt.Sprintf("version %d", current)
-	}
-	return f
+	return p.GetVersions(ctx)
 }
 
-func (s *Store) fenceFinding(ctx context.Context) Finding {
-	f := Finding{Check: "fence"}
+func (s *Store) fenceFinding(ctx context.Context) reservation.Finding {
 	fence, err := s.ReadFence(ctx)
+	found := describe(fence)
 	switch {
 	case err != nil:
-		f.Found = err.Error()
+		found = err.Error()
 	case fence.Epoch == 0:
-		f.OK, f.Found = true, "none yet"
-	default:
-		f.OK, f.Found = true, describe(fence)
+		found = "none yet"
 	}
-	return f
+	return reservation.Judge("fence", err == nil, reservation.Failure, found, "run twinhold migrate, and see that this user may read pod_fence")
 }
 
 func describe(f reservation.Fence) string {

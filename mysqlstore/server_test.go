@@ -275,7 +275,7 @@ func TestCheck(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range findings {
 		seen[f.Check] = true
-		if !f.OK || f.Found == "" {
+		if f.Severity != reservation.Fine || f.Found == "" {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -290,7 +290,7 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range findings {
-		if f.OK == (f.Check == "clock") || (f.Check == "clock" && f.Hint == "") {
+		if (f.Severity == reservation.Fine) == (f.Check == "clock") || (f.Check == "clock" && f.Fix == "") {
 			t.Errorf("a process that is a minute ahead: %+v", f)
 		}
 	}

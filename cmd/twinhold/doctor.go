@@ -166,24 +166,23 @@ func fenceText(f reservation.Fence) string {
 func examineMySQL(ctx context.Context, p *podset.Pod) []doctorFinding {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	var asked []doctor.Finding
 	found, err := p.MySQL.Check(ctx)
 	if err == nil {
+		var asked []reservation.Finding
 		asked, err = doctor.Examine(ctx, p.MySQL.DB(), doctor.Options{})
+		found = append(found, asked...)
 	}
 	if err != nil {
 		return []doctorFinding{{Pod: p.Config.ID, Store: "mysql", Check: "answers", Result: resultFailure, Found: oneLine(err), Fix: "is it running, and are address, user and password right?"}}
 	}
-	out := make([]doctorFinding, 0, len(found)+len(asked))
+	return ofStore(p.Config.ID, "mysql", found)
+}
+
+// ofStore is what a store's checks found, as doctor tells it.
+func ofStore(pod, store string, found []reservation.Finding) []doctorFinding {
+	out := make([]doctorFinding, 0, len(found))
 	for _, f := range found {
-		d := doctorFinding{Pod: p.Config.ID, Store: "mysql", Check: f.Check, Result: resultOK, Found: f.Found, Fix: f.Hint}
-		if !f.OK {
-			d.Result = resultFailure
-		}
-		out = append(out, d)
-	}
-	for _, f := range asked {
-		out = append(out, doctorFinding{Pod: p.Config.ID, Store: "mysql", Check: f.Check, Result: f.Result.String(), Found: f.Found, Fix: f.Fix})
+		out = append(out, doctorFinding{Pod: pod, Store: store, Check: f.Check, Result: f.Severity.String(), Found: f.Found, Fix: f.Fix})
 	}
 	return out
 }
@@ -226,11 +225,7 @@ func examineRedis(ctx context.Context, p *podset.Pod) []doctorFinding {
 	if err != nil {
 		return []doctorFinding{{Pod: p.Config.ID, Store: "redis", Check: "answers", Result: resultFailure, Found: oneLine(err), Fix: "is it running, and are address, user and password right?"}}
 	}
-	out := make([]doctorFinding, 0, len(found))
-	for _, f := range found {
-		out = append(out, doctorFinding{Pod: p.Config.ID, Store: "redis", Check: f.Name, Result: f.Severity.String(), Found: f.Found, Fix: f.Fix})
-	}
-	return out
+	return ofStore(p.Config.ID, "redis", found)
 }
 
 func (d doctorAnswer) text(w io.Writer) error {

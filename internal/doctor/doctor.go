@@ -12,44 +12,10 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"fmt"
 	"time"
+
+	"github.com/twinhold/twinhold/reservation"
 )
-
-// Result says how much a finding matters.
-type Result uint8
-
-// The results.
-const (
-	// OK: as it should be.
-	OK Result = iota + 1
-	// Warning: it works, and somebody should look.
-	Warning
-	// Failure: the store's promises do not hold on this server.
-	Failure
-)
-
-// String gives the result as doctor prints it.
-func (r Result) String() string {
-	switch r {
-	case OK:
-		return "ok"
-	case Warning:
-		return "warning"
-	case Failure:
-		return "failure"
-	default:
-		return fmt.Sprintf("result(%d)", uint8(r))
-	}
-}
-
-// Finding is one thing that the design needs of the server, and what was found.
-type Finding struct {
-	Check  string
-	Result Result
-	// Found is what the server says, Fix how to mend it where that is not well.
-	Found, Fix string
-}
 
 // Options say what is too much. A zero value takes the default.
 type Options struct {
@@ -66,7 +32,7 @@ const (
 
 // Examine asks the server through the store's own connections (Store.DB, or mysqlstore.OpenDB). The error says only that
 // it could not be asked.
-func Examine(ctx context.Context, db *sql.DB, o Options) ([]Finding, error) {
+func Examine(ctx context.Context, db *sql.DB, o Options) ([]reservation.Finding, error) {
 	o.MaxReadView = cmp.Or(o.MaxReadView, defaultMaxReadView)
 	o.MaxHistory = cmp.Or(o.MaxHistory, defaultMaxHistory)
 	v, err := readVariables(ctx, db)
@@ -74,7 +40,7 @@ func Examine(ctx context.Context, db *sql.DB, o Options) ([]Finding, error) {
 		return nil, err
 	}
 	found := v.findings()
-	for _, look := range []func(context.Context, *sql.DB, Options) (Finding, error){purgeLag, readViews, serveRights, migrateRights, globalRights} {
+	for _, look := range []func(context.Context, *sql.DB, Options) (reservation.Finding, error){purgeLag, readViews, serveRights, migrateRights, globalRights} {
 		f, err := look(ctx, db, o)
 		if err != nil {
 			return nil, err
@@ -82,12 +48,4 @@ func Examine(ctx context.Context, db *sql.DB, o Options) ([]Finding, error) {
 		found = append(found, f)
 	}
 	return found, nil
-}
-
-// judge makes a finding that is well or has this result and fix.
-func judge(check string, well bool, otherwise Result, found, fix string) Finding {
-	if well {
-		return Finding{Check: check, Result: OK, Found: found}
-	}
-	return Finding{Check: check, Result: otherwise, Found: found, Fix: fix}
 }

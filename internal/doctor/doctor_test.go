@@ -56,16 +56,16 @@ func (w *ward) run(statements ...string) {
 }
 
 // examine asks over new connections: those that are open keep what they were opened with.
-func (w *ward) examine(db *sql.DB, o Options) map[string]Finding {
+func (w *ward) examine(db *sql.DB, o Options) map[string]reservation.Finding {
 	w.t.Helper()
 	found, err := Examine(w.t.Context(), db, o)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	m := map[string]Finding{}
+	m := map[string]reservation.Finding{}
 	for _, f := range found {
-		if (f.Result == OK) != (f.Fix == "") || f.Found == "" {
-			w.t.Errorf("%s is %s, found %q, fix %q: what is not well is mended, and nothing else", f.Check, f.Result, f.Found, f.Fix)
+		if (f.Severity == reservation.Fine) != (f.Fix == "") || f.Found == "" {
+			w.t.Errorf("%s is %s, found %q, fix %q: what is not well is mended, and nothing else", f.Check, f.Severity, f.Found, f.Fix)
 		}
 		m[f.Check] = f
 	}
@@ -73,24 +73,24 @@ func (w *ward) examine(db *sql.DB, o Options) map[string]Finding {
 }
 
 // wantOnly checks that these are all the checks that are not well, as "check=result" with words of what was found.
-func (w *ward) wantOnly(what string, got map[string]Finding, want ...string) {
+func (w *ward) wantOnly(what string, got map[string]reservation.Finding, want ...string) {
 	w.t.Helper()
 	left := map[string]bool{}
 	for name, f := range got {
-		if f.Result != OK {
+		if f.Severity != reservation.Fine {
 			left[name] = true
 		}
 	}
 	for _, text := range want {
 		head, words, _ := strings.Cut(text, ":")
 		name, result, _ := strings.Cut(head, "=")
-		if f := got[name]; f.Result.String() != result || !strings.Contains(f.Found, words) {
-			w.t.Errorf("%s: %s is %s, found %q; want %s and %q", what, name, f.Result, f.Found, result, words)
+		if f := got[name]; f.Severity.String() != result || !strings.Contains(f.Found, words) {
+			w.t.Errorf("%s: %s is %s, found %q; want %s and %q", what, name, f.Severity, f.Found, result, words)
 		}
 		delete(left, name)
 	}
 	for name := range left {
-		w.t.Errorf("%s: %s is %s too: %s", what, name, got[name].Result, got[name].Found)
+		w.t.Errorf("%s: %s is %s too: %s", what, name, got[name].Severity, got[name].Found)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestWhatHoldsUpThePurge(t *testing.T) {
 	}
 	devtest.Until(t, "the read view is two seconds old", func() bool {
 		f := w.examine(w.admin, Options{MaxReadView: time.Second})["read_views"]
-		return f.Result == Warning && strings.Contains(f.Found, fmt.Sprintf("connection %d", thread)) && strings.Contains(f.Fix, fmt.Sprintf("KILL %d", thread))
+		return f.Severity == reservation.Warning && strings.Contains(f.Found, fmt.Sprintf("connection %d", thread)) && strings.Contains(f.Fix, fmt.Sprintf("KILL %d", thread))
 	})
 	w.wantOnly("a read view and what it holds up", w.examine(w.admin, Options{MaxReadView: time.Second, MaxHistory: 10}),
 		asRoot, "read_views=warning:", "purge_lag=warning:history list length")

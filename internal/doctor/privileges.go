@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/twinhold/twinhold/reservation"
 )
 
 // serveRights tries every right that a router uses, without using it.
-func serveRights(ctx context.Context, db *sql.DB, _ Options) (Finding, error) {
+func serveRights(ctx context.Context, db *sql.DB, _ Options) (reservation.Finding, error) {
 	const check = "privileges_serve"
 	var lacks []string
 	for _, m := range serving() {
@@ -19,17 +21,17 @@ func serveRights(ctx context.Context, db *sql.DB, _ Options) (Finding, error) {
 		case denied(err):
 			lacks = append(lacks, m.right+" on "+m.table)
 		case isReadOnly(err): // its own finding says so
-			return Finding{Check: check, Result: OK, Found: "not known: the server takes no writes"}, nil
+			return reservation.Finding{Check: check, Severity: reservation.Fine, Found: "not known: the server takes no writes"}, nil
 		case isMissing(err): // the schema's own finding says so
 		case err != nil:
-			return Finding{}, fmt.Errorf("doctor: try the account's rights: %w", err)
+			return reservation.Finding{}, fmt.Errorf("doctor: try the account's rights: %w", err)
 		}
 	}
 	if len(lacks) == 0 {
-		return Finding{Check: check, Result: OK, Found: "SELECT, INSERT, UPDATE, DELETE where serve needs them"}, nil
+		return reservation.Finding{Check: check, Severity: reservation.Fine, Found: "SELECT, INSERT, UPDATE, DELETE where serve needs them"}, nil
 	}
-	return Finding{
-		Check: check, Result: Failure, Found: "the account lacks " + strings.Join(lacks, "; "),
+	return reservation.Finding{
+		Check: check, Severity: reservation.Failure, Found: "the account lacks " + strings.Join(lacks, "; "),
 		Fix: "GRANT SELECT, INSERT, UPDATE, DELETE ON the schema TO the account",
 	}, nil
 }
@@ -48,25 +50,25 @@ func forMigrate() []string { return []string{"CREATE", "ALTER", "INDEX", "DROP"}
 
 // migrateRights reads what is granted, since a right to change tables cannot be tried without a change. What comes by a
 // role is not listed there.
-func migrateRights(ctx context.Context, db *sql.DB, _ Options) (Finding, error) {
+func migrateRights(ctx context.Context, db *sql.DB, _ Options) (reservation.Finding, error) {
 	const check = "privileges_ddl"
 	_, role, err := account(ctx, db)
 	if err != nil {
-		return Finding{}, err
+		return reservation.Finding{}, err
 	}
 	have, err := schemaRights(ctx, db)
 	if err != nil {
-		return Finding{}, err
+		return reservation.Finding{}, err
 	}
 	lacks := slices.DeleteFunc(forMigrate(), func(r string) bool { return slices.Contains(have, r) })
 	switch {
 	case len(lacks) == 0:
-		return Finding{Check: check, Result: OK, Found: strings.Join(forMigrate(), ", ") + " on the schema"}, nil
+		return reservation.Finding{Check: check, Severity: reservation.Fine, Found: strings.Join(forMigrate(), ", ") + " on the schema"}, nil
 	case role != "NONE":
-		return Finding{Check: check, Result: OK, Found: "not known: rights come by the role " + role}, nil
+		return reservation.Finding{Check: check, Severity: reservation.Fine, Found: "not known: rights come by the role " + role}, nil
 	default:
-		return Finding{
-			Check: check, Result: Warning, Found: "this account cannot run migrate: it lacks " + strings.Join(lacks, ", "),
+		return reservation.Finding{
+			Check: check, Severity: reservation.Warning, Found: "this account cannot run migrate: it lacks " + strings.Join(lacks, ", "),
 			Fix: "run migrate under an account that has them (that is the safer way), or GRANT " + strings.Join(lacks, ", ") + " ON the schema TO this one",
 		}, nil
 	}
@@ -91,15 +93,15 @@ func schemaRights(ctx context.Context, db *sql.DB) ([]string, error) {
 
 // globalRights warns of an account that may do anything: a mistake made with it reaches every schema, and read_only does
 // not stop it.
-func globalRights(ctx context.Context, db *sql.DB, _ Options) (Finding, error) {
+func globalRights(ctx context.Context, db *sql.DB, _ Options) (reservation.Finding, error) {
 	const check = "privileges_global"
 	user, _, err := account(ctx, db)
 	if err != nil {
-		return Finding{}, err
+		return reservation.Finding{}, err
 	}
 	onAll, err := rightsOnAll(ctx, db)
 	if err != nil {
-		return Finding{}, err
+		return reservation.Finding{}, err
 	}
 	var much []string
 	for _, r := range []string{"ALL PRIVILEGES", "SUPER", "INSERT", "UPDATE", "DELETE", "DROP", "CREATE USER", "GRANT OPTION"} {
@@ -107,7 +109,7 @@ func globalRights(ctx context.Context, db *sql.DB, _ Options) (Finding, error) {
 			much = append(much, r)
 		}
 	}
-	return judge(check, len(much) == 0, Warning, user+" has "+orNothing(much)+" on *.*",
+	return reservation.Judge(check, len(much) == 0, reservation.Warning, user+" has "+orNothing(much)+" on *.*",
 		"give the pod an account of its own with SELECT, INSERT, UPDATE, DELETE on its schema (PROCESS on *.* for this command)"), nil
 }
 
