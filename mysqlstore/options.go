@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -219,8 +220,9 @@ func openDB(dsn string, o Options, packets bool) (*sql.DB, error) {
 	return db, nil
 }
 
-// normalise sets what the store relies on over whatever the DSN says: times are UTC on both sides whatever the
-// zones of server and process, errors are errors, rows are counted as matched, and one packet is one statement.
+// normalise sets what the store relies on over whatever the DSN says, and refuses session variables that it does not
+// know: times are UTC on both sides whatever the zones of server and process, errors are errors, rows are counted as
+// matched, text is UTF-8 for both sides, and one packet is one statement.
 func normalise(dsn string, lockWait time.Duration) (*mysql.Config, error) {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
@@ -240,15 +242,23 @@ func normalise(dsn string, lockWait time.Duration) (*mysql.Config, error) {
 		cfg.Timeout = dialTimeout
 	}
 	cfg.Logger = &mysql.NopLogger{} // what it would say comes back as an error too
-	params := map[string]string{}
-	for k, v := range cfg.Params {
-		params[k] = v
+	params := map[string]string{
+		"time_zone":                "'+00:00'",
+		"sql_mode":                 "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO'",
+		"autocommit":               "1",
+		"innodb_lock_wait_timeout": strconv.Itoa(int(lockWait / time.Second)),
+		"wait_timeout":             strconv.Itoa(int(sessionIdle / time.Second)),
+		// Arguments are written into the statement by the client: both sides have to read it alike, whatever the server's
+		// own character set is.
+		"character_set_client":  "'utf8mb4'",
+		"collation_connection":  "'utf8mb4_bin'",
+		"character_set_results": "'utf8mb4'",
 	}
-	params["time_zone"] = "'+00:00'"
-	params["sql_mode"] = "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO'"
-	params["autocommit"] = "1"
-	params["innodb_lock_wait_timeout"] = strconv.Itoa(int(lockWait / time.Second))
-	params["wait_timeout"] = strconv.Itoa(int(sessionIdle / time.Second))
+	for name := range cfg.Params {
+		if _, ours := params[strings.ToLower(name)]; !ours {
+			return nil, fmt.Errorf("mysqlstore: DSN: %s would be set as a session variable, and the store relies on its own: take it out", name)
+		}
+	}
 	cfg.Params = params
 	return cfg, nil
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime/debug"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -40,7 +41,9 @@ func run(ctx context.Context, args []string, s streams, getenv func(string) (str
 	var e *exitError
 	switch {
 	case ctx.Err() != nil:
-		e = &exitError{code: exitFailed, err: errors.New("interrupted"), hint: "what was started is stopped; what was sent is in the stores"}
+		e = &exitError{code: exitFailed, err: errors.New("interrupted"), hint: "what was started is stopped; what was sent to a pod is in its stores"}
+	case errors.Is(err, syscall.EPIPE):
+		return exitFailed // nobody reads any more
 	case !errors.As(err, &e):
 		e = &exitError{code: exitFailed, err: err}
 	}

@@ -55,7 +55,9 @@ func newBenchKindCmd(a *app, kind, short, example string) *cobra.Command {
 		Example: example,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.bench(cmd.Context(), f, cmd.Flags().Changed("config"))
+			ctx, stop := untilHangup(cmd.Context())
+			defer stop()
+			return a.bench(ctx, f, cmd.Flags().Changed("config"))
 		},
 	}
 	fl := cmd.Flags()

@@ -38,7 +38,9 @@ func newLabCmd(a *app) *cobra.Command {
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.named, f.only = cmd.Flag("config").Changed, cmd.Flag("step").Changed
-			return a.lab(cmd.Context(), f)
+			ctx, stop := untilHangup(cmd.Context())
+			defer stop()
+			return a.lab(ctx, f)
 		},
 	}
 	fl := cmd.Flags()

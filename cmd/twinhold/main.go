@@ -16,11 +16,18 @@ func main() {
 	os.Exit(withSignals())
 }
 
-// withSignals ends a command by its context, so that it can stop what it started. A second signal ends it at once.
+// withSignals ends a command by its context, so that it can stop what it started. A second signal ends it at once. A
+// reader that goes away is an error of the write, and ends nothing by itself: what was made has to be removed.
 func withSignals() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
+	signal.Ignore(syscall.SIGPIPE)
 	quietRedis()
 	return run(ctx, os.Args[1:], streams{out: os.Stdout, err: os.Stderr}, os.LookupEnv)
+}
+
+// untilHangup ends a command that leaves things behind where its terminal goes away. serve takes SIGHUP for a reload.
+func untilHangup(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, syscall.SIGHUP)
 }

@@ -3,7 +3,7 @@ package doctor
 // Every statement of this package stands here, as a constant with a conn_tag.
 const (
 	qVariables = `/* conn_tag:doctor */ SELECT @@SESSION.innodb_lock_wait_timeout, @@SESSION.wait_timeout, @@SESSION.time_zone,
- @@SESSION.sql_mode, @@SESSION.autocommit, @@SESSION.transaction_isolation,
+ @@SESSION.sql_mode, @@SESSION.character_set_client, @@SESSION.autocommit, @@SESSION.transaction_isolation,
  LEAST(@@GLOBAL.max_allowed_packet, @@SESSION.max_allowed_packet), @@GLOBAL.innodb_thread_concurrency,
  @@GLOBAL.innodb_flush_log_at_trx_commit, @@GLOBAL.sync_binlog, @@GLOBAL.log_bin, @@GLOBAL.read_only, @@GLOBAL.super_read_only,
  @@GLOBAL.innodb_read_only, @@GLOBAL.performance_schema, @@GLOBAL.innodb_deadlock_detect`

@@ -12,7 +12,7 @@ import (
 // variables are what the server and our connection say of themselves.
 type variables struct {
 	lockWait, idle          int64
-	zone, mode              string
+	zone, mode, charset     string
 	autocommit              bool
 	isolation               string
 	packet                  int64
@@ -25,7 +25,7 @@ type variables struct {
 }
 
 func readVariables(ctx context.Context, db *sql.DB) (v variables, err error) {
-	err = db.QueryRowContext(ctx, qVariables).Scan(&v.lockWait, &v.idle, &v.zone, &v.mode, &v.autocommit, &v.isolation, &v.packet, &v.threads,
+	err = db.QueryRowContext(ctx, qVariables).Scan(&v.lockWait, &v.idle, &v.zone, &v.mode, &v.charset, &v.autocommit, &v.isolation, &v.packet, &v.threads,
 		&v.flush, &v.syncBinlog, &v.logBin, &v.readOnly, &v.superReadOnly, &v.innodbReadOnly, &v.schema, &v.deadlocks)
 	if err != nil {
 		return v, fmt.Errorf("doctor: read the server's variables: %w", err)
@@ -59,6 +59,9 @@ func (v variables) session() reservation.Finding {
 	}
 	if !strings.Contains(v.mode, "STRICT_ALL_TABLES") {
 		wrong = append(wrong, "sql_mode is not strict ("+v.mode+")")
+	}
+	if v.charset != "utf8mb4" {
+		wrong = append(wrong, "character_set_client is "+v.charset+", so that a caller's key may be read as a statement")
 	}
 	if !v.autocommit {
 		wrong = append(wrong, "autocommit is off")

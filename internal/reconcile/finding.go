@@ -21,11 +21,15 @@ const (
 	// LineOrphan is a live line without its reservation, LineEnded one whose reservation is not live any more.
 	LineOrphan Check = "line_without_reservation"
 	LineEnded  Check = "line_of_ended_reservation"
+	// LineDiffers is a live line of another quantity than its reservation's cart has.
+	LineDiffers Check = "line_unlike_its_cart"
+	// ClaimMissing is a live line of a claimed reservation whose deduction is not in the ledger.
+	ClaimMissing Check = "claim_without_entry"
 	// LineBucket, UnitBucket and EntryBucket are rows of a bucket that has no ledger row.
 	LineBucket  Check = "line_without_ledger"
 	UnitBucket  Check = "units_without_ledger"
 	EntryBucket Check = "entries_without_ledger"
-	// HoldEmpty is a live reservation without lines, HoldOverdue one that is held long past its expiry.
+	// HoldEmpty is a live reservation without lines or with fewer than its cart has, HoldOverdue one that is held long past its expiry.
 	HoldEmpty   Check = "hold_without_lines"
 	HoldOverdue Check = "hold_past_expiry"
 	// MarkOrphan is a mark without its reservation, MarkOld one that has waited long for Redis.
@@ -36,7 +40,7 @@ const (
 // Checks lists every check.
 func Checks() []Check {
 	return []Check{
-		I2, Negative, I3, LineOrphan, LineEnded, LineBucket, UnitBucket, EntryBucket, HoldEmpty, HoldOverdue, MarkOrphan, MarkOld,
+		I2, Negative, I3, LineOrphan, LineEnded, LineDiffers, ClaimMissing, LineBucket, UnitBucket, EntryBucket, HoldEmpty, HoldOverdue, MarkOrphan, MarkOld,
 	}
 }
 

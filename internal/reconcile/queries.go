@@ -49,7 +49,9 @@ ORDER BY x.shop_id, x.inventory_item_id, x.inventory_group_id`
 	qEntries = "/* conn_tag:reconcile_entries */ " + selectBuckets + " FROM ledger_entries WHERE " + afterBucket +
 		" ORDER BY " + bucketKey + " LIMIT ?) x" + withoutLedger
 	qLines = `/* conn_tag:reconcile_lines */ SELECT x.shop_id, x.inventory_item_id, x.inventory_group_id, x.reservation_id,
- x.quantity, COALESCE(r.state, ''), l.version IS NOT NULL
+ x.quantity, COALESCE(r.state, ''), r.cart, l.version IS NOT NULL, EXISTS (SELECT 1 FROM ledger_entries e
+  WHERE e.shop_id = x.shop_id AND e.inventory_item_id = x.inventory_item_id AND e.inventory_group_id = x.inventory_group_id
+  AND e.kind = 'claim' AND e.ref = x.reservation_id)
 FROM (SELECT ` + bucketKey + `, reservation_id, quantity FROM reserved_quantities
  WHERE ` + afterBucket + ` OR (shop_id = ? AND inventory_item_id = ? AND inventory_group_id = ? AND reservation_id > ?)
  ORDER BY ` + bucketKey + `, reservation_id LIMIT ?) x
@@ -60,7 +62,7 @@ LEFT JOIN reservations r ON r.id = x.reservation_id` + withoutLedger + ", x.rese
 const (
 	qHolds = `/* conn_tag:reconcile_holds */ SELECT r.id, r.shop_id, r.expires_at,
  TIMESTAMPDIFF(MICROSECOND, r.expires_at, UTC_TIMESTAMP(6)),
- EXISTS (SELECT 1 FROM reserved_quantities q WHERE q.reservation_id = r.id)
+ (SELECT COUNT(*) FROM reserved_quantities q WHERE q.reservation_id = r.id), r.cart
 FROM reservations r WHERE r.state = 'held' AND r.expires_at >= ? AND NOT (r.expires_at = ? AND r.id <= ?)
 ORDER BY r.state, r.expires_at, r.id LIMIT ?`
 	qMarks = `/* conn_tag:reconcile_marks */ SELECT m.reservation_id,

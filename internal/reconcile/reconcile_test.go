@@ -129,6 +129,19 @@ func plants() []plant {
 			b.hand("UPDATE reservations SET state = 'expired' WHERE id = " + hexOf(id))
 			return nil
 		}, "is expired", "sql"},
+		{LineDiffers, func(b *bench) []string {
+			id := b.hold(time.Minute, line(1, 2))
+			b.hand("UPDATE reserved_quantities SET quantity = 1 WHERE reservation_id = "+hexOf(id), "UPDATE inventory_ledger SET unpooled = unpooled + 1 WHERE "+of(1))
+			return []string{
+				"UPDATE reserved_quantities SET quantity = 2 WHERE reservation_id = " + hexOf(id) + " AND " + of(1),
+				"UPDATE inventory_ledger SET unpooled = unpooled -1 WHERE " + of(1),
+			}
+		}, "cart has 2", ""},
+		{ClaimMissing, func(b *bench) []string {
+			id := b.hold(time.Minute, line(2, 2))
+			b.hand("UPDATE reservations SET state = 'claimed' WHERE id = " + hexOf(id))
+			return nil
+		}, "not in the ledger", "sql"},
 		{LineBucket, func(b *bench) []string {
 			id := b.hold(time.Minute, line(1, 1))
 			b.hand("INSERT INTO reserved_quantities VALUES (1, 99, 1, " + hexOf(id) + ", 2)")
@@ -148,6 +161,14 @@ func plants() []plant {
 				"UPDATE inventory_ledger SET unpooled = unpooled + 2 WHERE "+of(1), "UPDATE inventory_ledger SET unpooled = unpooled + 1 WHERE "+of(2))
 			return []string{"DELETE FROM reservations WHERE id = " + hexOf(id)}
 		}, "has no lines", ""},
+		{HoldEmpty, func(b *bench) []string {
+			id := b.hold(time.Minute, line(1, 2), line(2, 1))
+			b.hand("DELETE FROM reserved_quantities WHERE reservation_id = "+hexOf(id)+" AND "+of(2), "UPDATE inventory_ledger SET unpooled = unpooled + 1 WHERE "+of(2))
+			return []string{
+				"INSERT IGNORE INTO reserved_quantities VALUES (1, 1, 1, " + hexOf(id) + ", 2), (1, 2, 1, " + hexOf(id) + ", 1)",
+				"UPDATE inventory_ledger SET unpooled = unpooled -1 WHERE " + of(2),
+			}
+		}, "1 of the 2 lines", ""},
 		{HoldOverdue, func(b *bench) []string {
 			id := b.hold(time.Minute, line(1, 2))
 			b.hand("UPDATE reservations SET expires_at = expires_at - INTERVAL 20 MINUTE WHERE id = " + hexOf(id))

@@ -4,7 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/twinhold/twinhold/reservation"
 )
 
 // holds looks for live reservations without lines, and for those that are held long past their expiry. What a replica
@@ -17,22 +20,18 @@ func (r *Reconciler) holds(ctx context.Context, conn *sql.Conn, src *source, aft
 			shop    int64
 			expires time.Time
 			overdue int64
-			lines   bool
+			lines   int
+			cart    []byte
 		)
-		if err := rows.Scan(&raw, &shop, &expires, &overdue, &lines); err != nil {
+		if err := rows.Scan(&raw, &shop, &expires, &overdue, &lines, &cart); err != nil {
 			return err //nolint:wrapcheck // each says where
 		}
 		id, late := idOf(raw), time.Duration(overdue)*time.Microsecond
 		p.rows++
 		p.last = cursor{at: expires, id: id}
 		before := cursor{at: expires, id: beforeID(id)}
-		if !lines {
-			p.add(Finding{
-				Check: HoldEmpty, Reservation: id,
-				Found: fmt.Sprintf("reservation of shop %d is held, but has no lines: its units are promised and not taken", shop),
-				Fix: fmt.Sprintf("see what it should hold: twinhold get --shop %[1]d %[2]s --both; then give it up (twinhold release --shop %[1]d %[2]s), "+
-					"or put its lines back and lower unpooled by them in one transaction", shop, id),
-			}, before)
+		if wants, readable := cartOf(cart); lines == 0 || readable && lines < len(wants) {
+			p.add(holdWithout(shop, id, lines, wants), before)
 		}
 		if late > r.opts.HoldGrace+src.lag {
 			p.add(Finding{
@@ -46,6 +45,27 @@ func (r *Reconciler) holds(ctx context.Context, conn *sql.Conn, src *source, aft
 	}
 	err := each(ctx, conn, scan, qHolds, after.at, after.at, after.id[:], limit)
 	return p, err
+}
+
+// holdWithout is a hold that lacks live lines: it can neither be claimed nor given up until they are back.
+func holdWithout(shop int64, id reservation.ID, lines int, wants [][3]int64) Finding {
+	f := Finding{
+		Check: HoldEmpty, Reservation: id,
+		Found: fmt.Sprintf("reservation of shop %d is held, but has no lines: its units are promised and not taken, and it can neither be claimed nor released", shop),
+		Fix:   fmt.Sprintf("its cart cannot be read either: see what Redis has of it, twinhold get --shop %d %s --both, and put its lines into reserved_quantities", shop, id),
+	}
+	if lines > 0 {
+		f.Found = fmt.Sprintf("reservation of shop %d is held, but has %d of the %d lines of its cart: it can neither be claimed nor released", shop, lines, len(wants))
+	}
+	if len(wants) > 0 {
+		values := make([]string, len(wants))
+		for n, l := range wants {
+			values[n] = fmt.Sprintf("(%d, %d, %d, %s, %d)", shop, l[0], l[1], hexOf(id), l[2])
+		}
+		f.Fix = "put them back: INSERT IGNORE INTO reserved_quantities (shop_id, inventory_item_id, inventory_group_id, reservation_id, quantity) VALUES " +
+			strings.Join(values, ", ") + "; and look again: what I2 says then is right"
+	}
+	return f
 }
 
 // marks looks for outcomes that wait for Redis long, and for notes on reservations that are not there.
