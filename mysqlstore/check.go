@@ -88,7 +88,7 @@ func (s *Store) skipFinding(ctx context.Context) reservation.Finding {
 	if err != nil {
 		found = err.Error()
 	}
-	return reservation.Judge("skip_locked", err == nil, reservation.Failure, found, "SELECT ... FOR UPDATE SKIP LOCKED has to work for this user")
+	return reservation.Judge("skip_locked", err == nil, reservation.Failure, found, "mend what else is found of this server first: SELECT ... FOR UPDATE SKIP LOCKED has to work for this user")
 }
 
 func binlogFinding(format string, logBin bool) reservation.Finding {

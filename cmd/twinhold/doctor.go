@@ -148,13 +148,18 @@ func unreadHint(fromMySQL error) string {
 	return "mend the store that does not answer"
 }
 
-func isSchemaTrouble(err error) bool {
+func isSchemaTrouble(err error) bool { return isMySQLError(err, noSuchTable) }
+
+func isMySQLError(err error, number uint16) bool {
 	var e *mysql.MySQLError
-	return errors.As(err, &e) && e.Number == noSuchTable
+	return errors.As(err, &e) && e.Number == number
 }
 
-// noSuchTable is MySQL's ER_NO_SUCH_TABLE.
-const noSuchTable = 1146
+// MySQL's ER_NO_SUCH_TABLE and ER_BAD_DB_ERROR.
+const (
+	noSuchTable  = 1146
+	noSuchSchema = 1049
+)
 
 func fenceText(f reservation.Fence) string {
 	if f.Epoch == 0 {
@@ -173,7 +178,11 @@ func examineMySQL(ctx context.Context, p *podset.Pod) []doctorFinding {
 		found = append(found, asked...)
 	}
 	if err != nil {
-		return []doctorFinding{{Pod: p.Config.ID, Store: "mysql", Check: "answers", Result: resultFailure, Found: oneLine(err), Fix: "is it running, and are address, user and password right?"}}
+		fix := "is it running, and are address, user and password right?"
+		if isMySQLError(err, noSuchSchema) {
+			fix = "create the schema, as in CREATE DATABASE name; then run twinhold migrate"
+		}
+		return []doctorFinding{{Pod: p.Config.ID, Store: "mysql", Check: "answers", Result: resultFailure, Found: oneLine(err), Fix: fix}}
 	}
 	return ofStore(p.Config.ID, "mysql", found)
 }
