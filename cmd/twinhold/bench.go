@@ -55,6 +55,9 @@ func newBenchKindCmd(a *app, kind, short, example string) *cobra.Command {
 		Example: example,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.devstack && f.pod != "" {
+				return usageError(cmd, errors.New("--devstack starts servers of its own: leave out --pod"))
+			}
 			ctx, stop := untilHangup(cmd.Context())
 			defer stop()
 			return a.bench(ctx, f, cmd.Flags().Changed("config"))

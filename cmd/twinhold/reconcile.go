@@ -35,7 +35,12 @@ func newReconcileCmd(a *app) *cobra.Command {
 			"Exit 0: all is well. Exit 2: something lasts (with --once: something was found).",
 		Example: "  twinhold reconcile pod-1\n  twinhold reconcile pod-1 --once --format json",
 		Args:    exactArgs("POD"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.reconcile(cmd.Context(), args[0], f) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if fl := cmd.Flags(); f.once && (fl.Changed("rounds") || fl.Changed("pause")) {
+				return usageError(cmd, errors.New("--once is a single round: leave out --rounds and --pause"))
+			}
+			return a.reconcile(cmd.Context(), args[0], f)
+		},
 	}
 	cmd.Flags().BoolVar(&f.once, "once", false, "a single round: what it finds may be gone in the next")
 	cmd.Flags().IntVar(&f.rounds, "rounds", 3, "in how many rounds in a row a fault has to be there, `N`")

@@ -140,7 +140,10 @@ func (o Options) Validate() error {
 	if o.Only != "" && !slices.Contains(b.parts(), o.Only) {
 		bad("bench %s has no part %q: it has %s", o.Bench, o.Only, cmp.Or(strings.Join(b.parts(), ", "), "none"))
 	}
-	for _, name := range append(slices.Clone(o.Schemes), o.Base) {
+	for n, name := range append(slices.Clone(o.Schemes), o.Base) {
+		if n == len(o.Schemes) && slices.Contains(o.Schemes, name) {
+			continue // it has been looked at
+		}
 		if !slices.Contains(b.names(""), name) {
 			bad("bench %s has no scheme %q: it has %s", o.Bench, name, strings.Join(b.names(""), ", "))
 		}
@@ -188,10 +191,12 @@ func (o Options) validateCallers() (errs []error) {
 			bad("processes %d is out of range: use 1 to %d", n, maxProcesses)
 		}
 	}
-	if least := slices.Min(o.Processes); slices.Min(o.Callers) < least*o.perProcess() {
+	least, most := slices.Min(o.Processes), slices.Max(o.Processes)
+	switch {
+	case len(errs) > 0: // which says what there is to say
+	case slices.Min(o.Callers) < least*o.perProcess():
 		bad("%d callers are too few for %d processes: use %d or more", slices.Min(o.Callers), least, least*o.perProcess())
-	}
-	if most := slices.Max(o.Processes); slices.Max(o.Callers) < most*o.perProcess() {
+	case slices.Max(o.Callers) < most*o.perProcess():
 		bad("%d callers are too few for %d processes: use %d or more", slices.Max(o.Callers), most, most*o.perProcess())
 	}
 	if o.Only == partLines && !slices.Contains(o.Callers, 1) {
