@@ -53,7 +53,7 @@ func TestReconcileByHand(t *testing.T) {
 	c.want(once["findings"].([]any)[0].(map[string]any), "rounds", 1.0, "lasting", false)
 
 	res := runCLI(t, "reconcile", "pod-1", "--once", "--config", c.config)
-	for _, want := range []string{"this is one round", "I2  bucket 5:9:2", "off by +2", "-> ", "freeze pod-1 --bucket 5:9:2", "SET unpooled = unpooled - (2)"} {
+	for _, want := range []string{"this is one round", "I2  bucket 5:9:2", "off by +2", "-> ", "freeze pod-1 --bucket 5:9:2", "SET unpooled = unpooled - 2 WHERE"} {
 		if !strings.Contains(res.out, want) {
 			t.Errorf("stdout lacks %q:\n%s", want, res.out)
 		}

@@ -57,7 +57,7 @@ func (r *Reconciler) judgePool(p *page, b reservation.BucketState) {
 			Found: fmt.Sprintf("%d in the pool + %d reserved + %d unpooled = %d, but on hand are %d: off by %+d, %s",
 				b.Pool, b.Reserved, b.Unpooled, b.Pool+b.Reserved+b.Unpooled, b.OnHand, off, means),
 			Fix: "mend what else is found of this bucket first and look again, since that changes what is off; " +
-				r.mendBucket(b.Bucket, "UPDATE inventory_ledger SET unpooled = unpooled %+d WHERE %s", -off, ofBucket(b.Bucket)),
+				r.mendBucket(b.Bucket, "UPDATE inventory_ledger SET unpooled = unpooled %s WHERE %s", plus(-off), ofBucket(b.Bucket)),
 		}, beforeBucket(b.Bucket))
 	}
 	if b.Unpooled < 0 && b.Pool > 0 {

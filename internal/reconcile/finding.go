@@ -92,6 +92,14 @@ func (r *Reconciler) mendBucket(b reservation.Bucket, format string, args ...any
 	return fmt.Sprintf(first, r.opts.Pod, b) + fmt.Sprintf(format, args...)
 }
 
+// plus is a number as a term that is added.
+func plus(n int64) string {
+	if n < 0 {
+		return fmt.Sprintf("- %d", -n)
+	}
+	return fmt.Sprintf("+ %d", n)
+}
+
 func ofBucket(b reservation.Bucket) string {
 	return fmt.Sprintf("shop_id = %d AND inventory_item_id = %d AND inventory_group_id = %d", b.Shop, b.Item, b.Group)
 }

@@ -134,7 +134,7 @@ func plants() []plant {
 			b.hand("UPDATE reserved_quantities SET quantity = 1 WHERE reservation_id = "+hexOf(id), "UPDATE inventory_ledger SET unpooled = unpooled + 1 WHERE "+of(1))
 			return []string{
 				"UPDATE reserved_quantities SET quantity = 2 WHERE reservation_id = " + hexOf(id) + " AND " + of(1),
-				"UPDATE inventory_ledger SET unpooled = unpooled -1 WHERE " + of(1),
+				"UPDATE inventory_ledger SET unpooled = unpooled - 1 WHERE " + of(1),
 			}
 		}, "cart has 2", ""},
 		{ClaimMissing, func(b *bench) []string {
@@ -166,7 +166,7 @@ func plants() []plant {
 			b.hand("DELETE FROM reserved_quantities WHERE reservation_id = "+hexOf(id)+" AND "+of(2), "UPDATE inventory_ledger SET unpooled = unpooled + 1 WHERE "+of(2))
 			return []string{
 				"INSERT IGNORE INTO reserved_quantities VALUES (1, 1, 1, " + hexOf(id) + ", 2), (1, 2, 1, " + hexOf(id) + ", 1)",
-				"UPDATE inventory_ledger SET unpooled = unpooled -1 WHERE " + of(2),
+				"UPDATE inventory_ledger SET unpooled = unpooled - 1 WHERE " + of(2),
 			}
 		}, "1 of the 2 lines", ""},
 		{HoldOverdue, func(b *bench) []string {
