@@ -124,6 +124,7 @@ func (s *Store) fenceStatement(t *tx) statement {
 			if t.fence, t.now, err = r.fence(s.opts.Pod); err != nil {
 				return err
 			}
+			s.clock.note(t.now, s.opts.Now())
 			return checkFence(t.stamp, t.fence)
 		},
 	}

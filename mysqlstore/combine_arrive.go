@@ -84,10 +84,6 @@ func (b *arrivals) prepare() {
 
 func (b *arrivals) opening() []statement {
 	b.known, b.keys, b.free = map[reservation.ID]bool{}, map[laneKeyOf]bool{}, freeUnits{}
-	ids := make([]reservation.ID, len(b.members))
-	for n, m := range b.members {
-		ids[n] = m.id
-	}
 	seen := func(rows *sql.Rows) error {
 		r, err := scanRow(rows)
 		if err == nil {
@@ -97,7 +93,7 @@ func (b *arrivals) opening() []statement {
 		return err
 	}
 	sts := []statement{
-		{query: qRecords, args: []any{jsonHex(ids)}, scan: seen},
+		recordsOf(b.members, seen),
 		{query: qRecordsByKey, args: []any{jsonKeys(b.members)}, scan: seen},
 	}
 	sts = append(sts, b.free.lock(b.wants)...)

@@ -55,6 +55,18 @@ type endings struct {
 }
 
 func (s *Store) shareEndings(ctx context.Context, batch []*member) {
+	if p := s.plainClaims(batch); p != nil {
+		done, err := p.run(ctx, work{path: "claim_shared", op: reservation.OpClaim, stamp: batch[0].stamp})
+		switch {
+		case err != nil:
+			s.tellAll(batch, err, p.at, p.words())
+			return
+		case done:
+			s.tellTogether(batch, p.words())
+			return
+		}
+		s.metrics.retries.WithLabelValues("not_plain").Inc()
+	}
 	b := &endings{s: s, members: batch}
 	w := work{path: "ledger_shared", op: reservation.OpClaim, stamp: batch[0].stamp}
 	for _, m := range batch {
@@ -67,9 +79,7 @@ func (s *Store) shareEndings(ctx context.Context, batch []*member) {
 	for _, r := range b.late {
 		s.toldLate(ctx, r, r.State)
 	}
-	for n, m := range batch {
-		s.tell(m, b.words[n])
-	}
+	s.tellTogether(batch, b.words)
 }
 
 func (b *endings) opening() []statement {

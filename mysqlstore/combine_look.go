@@ -13,21 +13,17 @@ func (s *Store) rowShared(ctx context.Context, id reservation.ID) (*row, error) 
 	if s.opts.NoLanes {
 		return rowByID(ctx, s.reads, qRecord, id)
 	}
-	w := s.join(laneKey{kind: lookLane}, 0, &member{ctx: ctx, id: id})
-	if w.answered() {
+	w := s.join(laneKey{kind: lookLane}, 0, &member{ctx: ctx, id: id, looks: true})
+	if w.answered() || w.err != nil {
 		return w.row, w.err
 	}
-	defer w.turn.end()
-	return rowByID(ctx, s.reads, qRecord, id)
+	return rowByID(ctx, s.reads, qRecord, id) // the others' look failed
 }
 
 func (s *Store) shareLooks(ctx context.Context, batch []*member) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.WriteTimeout)
 	defer cancel()
-	ids := make([]reservation.ID, len(batch))
-	for n, m := range batch {
-		ids[n] = m.id
-	}
+	look := recordsOf(batch, nil)
 	found := make(map[reservation.ID]*row, len(batch))
 	err := each(ctx, s.reads, func(rows *sql.Rows) error {
 		r, err := scanRow(rows)
@@ -35,7 +31,7 @@ func (s *Store) shareLooks(ctx context.Context, batch []*member) {
 			found[r.ID] = r
 		}
 		return err
-	}, qRecords, jsonHex(ids))
+	}, look.query, look.args...)
 	if err != nil {
 		s.tellAll(batch, err, time.Time{}, nil)
 		return
@@ -43,4 +39,13 @@ func (s *Store) shareLooks(ctx context.Context, batch []*member) {
 	for _, m := range batch {
 		s.tell(m, word{row: found[m.id]})
 	}
+}
+
+// recordsOf reads the members' records without locks.
+func recordsOf(members []*member, scan func(*sql.Rows) error) statement {
+	ids := make([]any, len(members))
+	for n, m := range members {
+		ids[n] = m.id[:]
+	}
+	return statement{query: qRecords + repeat("?", len(ids)) + ")", args: ids, scan: scan}
 }

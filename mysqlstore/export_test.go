@@ -15,3 +15,6 @@ func MigrateTo(ctx context.Context, dsn string, version int64) error {
 	}
 	return err
 }
+
+// Packets tells whether several statements travel in one packet.
+func (s *Store) Packets() bool { return s.packets != nil }

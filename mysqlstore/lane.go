@@ -61,6 +61,7 @@ type member struct {
 	lines int
 	units int64
 	apart bool // it never shares, and nobody runs beside it
+	looks bool // it reads a record without locks, and has nothing to run by itself
 
 	reserve *reserving
 	ending  *ending
@@ -117,6 +118,7 @@ type lanes struct {
 	mu      sync.Mutex
 	open    map[laneKey]*lane
 	waiting int
+	telling int // batches whose members are being told
 }
 
 func (l *lanes) waitingNow() float64 {
@@ -239,6 +241,9 @@ func (s *Store) leave(t *turn) {
 
 // advance starts what may start.
 func (s *Store) advance(l *lane) {
+	if l.key.kind == lookLane && s.lanes.telling > 0 {
+		return
+	}
 	for len(l.queue) > 0 && l.mayStart(len(l.queue)) {
 		if l.queue[0].apart && l.running > 0 {
 			return
@@ -251,7 +256,9 @@ func (s *Store) advance(l *lane) {
 }
 
 // byItself tells whether a member that is alone runs its own transaction.
-func (s *Store) byItself(m *member) bool { return m.apart || m.reserve == nil || s.packets == nil }
+func (s *Store) byItself(m *member) bool {
+	return m.apart || !m.looks && (m.reserve == nil || s.packets == nil)
+}
 
 // begin starts a batch; one member that runs by itself gets the turn.
 func (s *Store) begin(l *lane, batch []*member) {
@@ -269,7 +276,7 @@ func (s *Store) begin(l *lane, batch []*member) {
 		}
 		return
 	}
-	batch[0].solo = len(batch) == 1
+	batch[0].solo = len(batch) == 1 && !batch[0].looks
 	t := s.start(l, len(batch), false)
 	go func() {
 		defer s.running.Done()
@@ -277,6 +284,24 @@ func (s *Store) begin(l *lane, batch []*member) {
 		s.share(l.key.kind, batch)
 		runtime.Gosched() // who was told may have more to do, which the next batch can take along
 	}()
+}
+
+// tellTogether tells the members of a batch. What they ask for next is often a look at a record: it waits until all
+// have been told, so that they look together.
+func (s *Store) tellTogether(batch []*member, words []word) {
+	s.lanes.mu.Lock()
+	s.lanes.telling++
+	s.lanes.mu.Unlock()
+	for n, m := range batch {
+		s.tell(m, words[n])
+	}
+	runtime.Gosched()
+	s.lanes.mu.Lock()
+	defer s.lanes.mu.Unlock()
+	s.lanes.telling--
+	if l := s.lanes.open[laneKey{kind: lookLane}]; l != nil {
+		s.advance(l)
+	}
 }
 
 // nextBatch takes the first that waits, and of those behind it all that can share a transaction with it, up to the

@@ -170,17 +170,23 @@ func TestLaneKilled(t *testing.T) {
 	for n, point := range []string{
 		"reserve_shared.units", "reserve_shared.commit", "reserve_shared.committed",
 		"ledger_shared.ledger", "ledger_shared.commit", "ledger_shared.committed",
+		"claim_shared.commit", "claim_shared.ledger", "claim_shared.committed",
 	} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			b := open(t, complete)
-			b.stock(100)
-			job := crashJob{Point: point, Singly: n%2 == 0}
+			b.stock(100, 100)
+			plain := strings.HasPrefix(point, "claim") // these know one packet only, and one line
+			cart := []reservation.Line{line(1, 1)}
+			if strings.HasPrefix(point, "ledger") {
+				cart = append(cart, line(2, 1))
+			}
+			job := crashJob{Point: point, Singly: n%2 == 0 && !plain}
 			for n := range 24 {
-				job.Crowd = append(job.Crowd, request(t, fmt.Sprint("k", n), time.Hour, line(1, 1)))
+				job.Crowd = append(job.Crowd, request(t, fmt.Sprint("k", n), time.Hour, cart...))
 				job.CrowdIDs = append(job.CrowdIDs, newID(t))
 			}
-			if strings.HasPrefix(point, "ledger") {
+			if strings.HasPrefix(point, "ledger") || plain {
 				job.CrowdClaims = true
 				for n, r := range job.Crowd {
 					if _, err := b.Reserve(t.Context(), b.st, job.CrowdIDs[n], r); err != nil {

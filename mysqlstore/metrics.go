@@ -48,7 +48,7 @@ func newMetrics(r prometheus.Registerer, pod string, waiting func() float64, dep
 			Buckets:                     prometheus.ExponentialBuckets(0.0005, 2, 14),
 			NativeHistogramBucketFactor: 1.1,
 		}, []string{"path"}),
-		retries:     vec("retries_total", "Transactions run again, by reason (1213, 1205, 1062, lost, race, time_limit, fence, commit).", "reason"),
+		retries:     vec("retries_total", "Transactions run again, by reason (1213, 1205, 1062, lost, race, time_limit, fence, commit, not_plain).", "reason"),
 		unknown:     vec("unknown_outcomes_total", "Commits whose outcome no look-up settled before the deadline, by path.", "path"),
 		busy:        vec("busy_total", "Rounds that found enough units but locked by others, by path.", "path"),
 		refills:     vec("refills_total", "Refills of a bucket's pool: inline, for which a caller waited, or background.", "how"),

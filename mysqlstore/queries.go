@@ -194,7 +194,7 @@ WHERE purge_at <= UTC_TIMESTAMP(6) AND state <> 'held' AND unmirrored = FALSE OR
 const (
 	qGuard = "/* conn_tag:guard */ DO IF(ROW_COUNT() = ?, 0, (SELECT 1 UNION ALL SELECT 2))"
 
-	qRecords      = "/* conn_tag:records */ SELECT" + recordColumns + "FROM " + jsonIDs + " STRAIGHT_JOIN reservations r ON r.id = UNHEX(d.h)"
+	qRecords      = "/* conn_tag:records */ SELECT /*+ INDEX(r PRIMARY) */" + recordColumns + "FROM reservations r WHERE r.id IN ("
 	qRecordsLock  = "/* conn_tag:records_lock */ SELECT" + recordColumns + "FROM " + jsonIDs + " STRAIGHT_JOIN reservations r ON r.id = UNHEX(d.h) FOR UPDATE OF r"
 	qRecordsByKey = "/* conn_tag:records_by_key */ SELECT" + recordColumns + `FROM
 JSON_TABLE(?, '$[*]' COLUMNS (s BIGINT PATH '$[0]', k VARCHAR(510) PATH '$[1]')) d
@@ -221,6 +221,24 @@ SET r.state = d.s, r.late = d.l, r.pinned_at = d.p, r.released_at = d.b, r.expir
 	qEntriesClaimMany = `/* conn_tag:entries_claim_many */ INSERT INTO ledger_entries
  (shop_id, inventory_item_id, inventory_group_id, kind, ref, delta, version, created_at) VALUES `
 	entryValues = "(?, ?, ?, 'claim', ?, ?, ?, ?)"
+)
+
+// Plain claims, in one packet: what the server finds is compared by the server. @twinhold_version is set and read within
+// it, and means nothing outside.
+const (
+	qLedgerClaim = "/* conn_tag:ledger_move */ UPDATE inventory_ledger SET on_hand = on_hand + ?, version = version + ?" + ofBucket +
+		" AND on_hand + ? >= 0 AND ROW_COUNT() = ? AND EXISTS (SELECT 1" + ofPod + " AND epoch = ? AND stage = ?)"
+	qVersionKeep = "/* conn_tag:version */ SELECT version INTO @twinhold_version FROM inventory_ledger" + ofBucket
+	qVersionKept = "/* conn_tag:version */ SELECT @twinhold_version"
+	claimRecords = "/* conn_tag:records_end */ UPDATE /*+ INDEX(r PRIMARY) */ reservations r SET r.state = 'claimed', r.claimed_at = ?"
+	pinnedBy     = ", r.pinned_at = CASE r.id"
+	pinnedWhen   = " WHEN ? THEN ?"
+	pinnedElse   = " ELSE r.pinned_at END"
+	ofClaimable  = " WHERE r.shop_id = ? AND r.state = 'held' AND r.unmirrored = FALSE AND r.expires_at > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND" +
+		" AND ABS(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), ?)) < ? AND r.id IN ("
+	qLinesClaim = "/* conn_tag:lines_delete_many */ DELETE /*+ INDEX(q PRIMARY) */ FROM reserved_quantities q" + ofBucket +
+		" AND quantity = ? AND ROW_COUNT() = ? AND reservation_id IN ("
+	entryKept = "(?, ?, ?, 'claim', ?, ?, @twinhold_version - ?, ?)"
 )
 
 // Inspection.

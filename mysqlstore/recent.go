@@ -9,8 +9,8 @@ import (
 // recentHolds is how many holds are remembered.
 const recentHolds = 16384
 
-// recent remembers the lines of the holds that this process granted last. Whoever ends one of them knows its buckets
-// without a look; what has become of it is read under its locks all the same. A record's lines never change.
+// recent remembers the holds that this process granted last. Whoever ends one of them knows its buckets without a look;
+// what has become of it is read or compared under its locks all the same. A record's lines never change.
 type recent struct {
 	mu    sync.Mutex
 	holds map[reservation.ID]*row
@@ -21,7 +21,7 @@ type recent struct {
 func newRecent() *recent { return &recent{holds: map[reservation.ID]*row{}} }
 
 func (r *recent) add(rec reservation.Record) {
-	seen := &row{Record: reservation.Record{ID: rec.ID, Shop: rec.Shop, Lines: rec.Lines}}
+	seen := &row{Record: rec}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.ring) < recentHolds {

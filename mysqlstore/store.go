@@ -24,6 +24,7 @@ type Store struct {
 	soldOut *soldOut
 	drains  *drains
 	recent  *recent
+	clock   clock
 	// replayed is when a shared transaction last met a key that was there, in Unix nanoseconds.
 	replayed atomic.Int64
 	pace     *pace
