@@ -25,6 +25,7 @@ type Store struct {
 	drains  *drains
 	recent  *recent
 	clock   clock
+	stuck   stuck
 	// replayed is when a shared transaction last met a key that was there, in Unix nanoseconds.
 	replayed atomic.Int64
 	pace     *pace

@@ -47,13 +47,18 @@ func (s *Store) Sweep(ctx context.Context, st reservation.Stamp, limit int) (res
 	return res, err
 }
 
-// sweepDue goes through the due holds in order of expiry, until limit are expired or there are no more.
+// sweepDue goes through the due holds in order of expiry, until limit are expired or there are no more. Where it comes to
+// the end of its pages in the midst of what it may not expire, the next sweep goes on behind that.
 func (s *Store) sweepDue(ctx context.Context, st reservation.Stamp, limit int, res *reservation.SweepResult) error {
-	after := dueHold{expiresAt: time.Unix(0, 0).UTC()}
+	after := s.stuck.behind()
 	for range sweepPages {
 		page, err := s.due(ctx, qDue, after.expiresAt, after.expiresAt, after.id[:], limit-len(res.Expired))
-		if err != nil || len(page) == 0 {
+		if err != nil {
 			return err
+		}
+		if len(page) == 0 {
+			s.stuck.goBehind(dueHold{}) // the next sweep begins at the oldest
+			return nil
 		}
 		after = page[len(page)-1]
 		seen := len(page)
@@ -69,6 +74,7 @@ func (s *Store) sweepDue(ctx context.Context, st reservation.Stamp, limit int, r
 			return nil
 		}
 	}
+	s.stuck.goBehind(after)
 	res.More = true
 	return nil
 }
@@ -90,7 +96,7 @@ func (s *Store) due(ctx context.Context, query string, args ...any) ([]dueHold, 
 			copy(d.id[:], id)
 			if d.lines, err = unpackCart(cart); err != nil {
 				d.lines = nil
-				s.opts.Logger.ErrorContext(ctx, "a due hold cannot be read", "reservation", d.id, "error", err)
+				s.logStuck(ctx, "a due hold cannot be read", d.id, err)
 			}
 			due = append(due, d)
 			return nil
@@ -151,7 +157,7 @@ func (s *Store) expire(ctx context.Context, st reservation.Stamp, due []dueHold,
 				all.skipped += 1 - len(recs)
 			case alone(err) && ctx.Err() == nil:
 				all.skipped++
-				s.opts.Logger.ErrorContext(ctx, "a due hold cannot be expired", "reservation", d.id, "error", err)
+				s.logStuck(ctx, "a due hold cannot be expired", d.id, err)
 			default:
 				return all, err
 			}

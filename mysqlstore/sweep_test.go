@@ -1,12 +1,17 @@
 package mysqlstore_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/twinhold/twinhold/internal/faultproxy"
+	"github.com/twinhold/twinhold/mysqlstore"
 	"github.com/twinhold/twinhold/reservation"
 )
 
@@ -97,4 +102,56 @@ func TestManyColdBuckets(t *testing.T) {
 		b.figures(300, 1998, 2000)
 		b.invariants()
 	}
+}
+
+// TestSweepComesBehindTheStuck: more broken holds than one sweep looks at never keep it from those behind them, and each
+// is named in the log once in a while, not with every sweep.
+func TestSweepComesBehindTheStuck(t *testing.T) {
+	t.Parallel()
+	var log syncBuffer
+	b := open(t, complete, func(o *mysqlstore.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	b.stock(100)
+	const stuck, limit = 45, 2 // a sweep looks at 20 pages
+	for n := range stuck {
+		b.reserveFor(fmt.Sprint("broken", n), time.Millisecond, line(1, 1))
+	}
+	if _, err := b.DB().ExecContext(t.Context(), "UPDATE reservations SET cart = 'nonsense'"); err != nil {
+		t.Fatal(err)
+	}
+	good := b.reserveFor("good", 2*time.Millisecond, line(1, 1)).Record.ID
+	sweeps := 0
+	b.until("the good one is expired", func() bool {
+		sweeps++
+		res, err := b.Sweep(t.Context(), b.st, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(res.Expired) == 1 && res.Expired[0].ID == good
+	})
+	for range 4 { // round and round
+		if _, err := b.Sweep(t.Context(), b.st, limit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Count(log.String(), "cannot be read"); sweeps < 2 || got != stuck {
+		t.Errorf("%d sweeps named %d broken holds, of %d", sweeps, got, stuck)
+	}
+}
+
+// syncBuffer is a log that may be written by several.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
