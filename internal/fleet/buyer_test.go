@@ -170,6 +170,7 @@ func (f *fleet) anyRouter(r *rand.Rand, last string) *router {
 
 // market is what the buyers buy, and how.
 type market struct {
+	tag     string // of its keys, where a test has several
 	seed    uint64
 	buyers  int
 	buckets [][]reservation.Bucket // by pod
@@ -202,7 +203,7 @@ func (m *market) open(ctx context.Context, f *fleet) {
 		m.all.Go(func() {
 			r := newRand(m.seed, n)
 			for i := 0; stopping.Err() == nil; i++ {
-				m.purchase(ctx, stopping, f, r, fmt.Sprintf("b%d-%d", n, i))
+				m.purchase(ctx, stopping, f, r, fmt.Sprintf("%sb%d-%d", m.tag, n, i))
 				if !pause(stopping, between(r, m.think[0], m.think[1])) {
 					return
 				}

@@ -35,7 +35,11 @@ type settings struct {
 	routers, pods int
 	// cuttable routers, by index, reach Redis through a proxy of their own.
 	cuttable map[int]bool
-	poll     time.Duration
+	// between puts a proxy between each router and its MySQL and its Redis.
+	between bool
+	// clockOff is by how many seconds the clock of the first router is off.
+	clockOff int
+	poll    time.Duration
 	cooldown time.Duration
 	// cutBudget is after how long without Redis a router takes itself for cut in cutover.
 	cutBudget time.Duration
@@ -71,7 +75,8 @@ type fleet struct {
 	bin     string
 	config  string // of the commands
 	routers []*router
-	proxies map[int]*faultproxy.Proxy
+	proxies map[int]*faultproxy.Proxy // to Redis
+	mysqls  map[int]*faultproxy.Proxy
 	http    *http.Client
 	redis   *redis.Client
 	history *history
@@ -82,7 +87,7 @@ type fleet struct {
 func newFleet(tb testing.TB, set settings) *fleet {
 	tb.Helper()
 	set.defaults()
-	f := &fleet{tb: tb, set: set, bin: binary(tb), dir: tb.TempDir(), proxies: map[int]*faultproxy.Proxy{}, history: newHistory()}
+	f := &fleet{tb: tb, set: set, bin: program.binary(tb, "twinhold"), dir: tb.TempDir(), proxies: map[int]*faultproxy.Proxy{}, mysqls: map[int]*faultproxy.Proxy{}, history: newHistory()}
 	f.stack = devtest.Private(tb, devstack.Options{MySQL: true, Redis: true})
 	pods, err := devpods.Start(tb.Context(), devpods.Options{Pods: set.pods, Stack: f.stack})
 	if err != nil {
@@ -95,7 +100,7 @@ func newFleet(tb testing.TB, set settings) *fleet {
 		f.http.CloseIdleConnections()
 		_ = f.redis.Close()
 	})
-	f.config = f.write("operator", f.stack.Redis.Addr(), 100*time.Millisecond)
+	f.config = f.write("operator", f.stack.Redis.Addr(), f.stack.MySQL.Addr(), 100*time.Millisecond)
 	f.open(pods.Config)
 	f.startRouters()
 	return f
@@ -122,19 +127,22 @@ func (f *fleet) startRouters() {
 	f.tb.Helper()
 	launch := newLauncher(f.tb)
 	for i := range f.set.routers {
-		addr := f.stack.Redis.Addr()
-		if f.set.cuttable[i] {
-			p, err := faultproxy.Start(addr, faultproxy.Redis)
-			if err != nil {
-				f.tb.Fatal(err)
-			}
-			f.proxies[i] = p
-			f.tb.Cleanup(func() { _ = p.Close() })
-			addr = p.Addr()
+		redisAddr, mysqlAddr := f.stack.Redis.Addr(), f.stack.MySQL.Addr()
+		if f.set.cuttable[i] || f.set.between {
+			f.proxies[i] = f.proxy(redisAddr, faultproxy.Redis)
+			redisAddr = f.proxies[i].Addr()
+		}
+		if f.set.between {
+			f.mysqls[i] = f.proxy(mysqlAddr, faultproxy.MySQL)
+			mysqlAddr = f.mysqls[i].Addr()
 		}
 		name := "router-" + strconv.Itoa(i+1)
+		bin, env := f.bin, []string(nil)
+		if i == 0 && f.set.clockOff != 0 {
+			bin, env = skewedBinary(f.tb), append(os.Environ(), clockVariable+"="+strconv.Itoa(f.set.clockOff))
+		}
 		f.routers = append(f.routers, &router{
-			name: name, bin: f.bin, config: f.write(name, addr, f.set.poll), log: filepath.Join(f.tb.ArtifactDir(), name+".log"), launch: launch,
+			name: name, bin: bin, env: env, config: f.write(name, redisAddr, mysqlAddr, f.set.poll), log: filepath.Join(f.tb.ArtifactDir(), name+".log"), launch: launch,
 		})
 	}
 	f.tb.Cleanup(f.stop)
@@ -143,6 +151,16 @@ func (f *fleet) startRouters() {
 			f.tb.Fatal(err)
 		}
 	}
+}
+
+func (f *fleet) proxy(addr string, protocol faultproxy.Protocol) *faultproxy.Proxy {
+	f.tb.Helper()
+	p, err := faultproxy.Start(addr, protocol)
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	f.tb.Cleanup(func() { _ = p.Close() })
+	return p
 }
 
 // stop ends the routers, and shows their logs if the test has failed.
@@ -187,7 +205,7 @@ pods:
   - id: {{.ID}}
     shops: [{{range $i, $s := .Shops}}{{if $i}}, {{end}}"{{$s}}"{{end}}]
     redis: "redis://{{$.Redis}}/0"
-    mysql: "{{.MySQL.Reveal}}"
+    mysql: "{{call $.MySQL .MySQL.Reveal}}"
     source_of_truth: redis
     mirror: true
     max_stage: complete
@@ -195,11 +213,12 @@ pods:
 `
 
 // write writes the configuration of a router, or of the operator's commands.
-func (f *fleet) write(name, redisAddr string, poll time.Duration) string {
+func (f *fleet) write(name, redisAddr, mysqlAddr string, poll time.Duration) string {
 	f.tb.Helper()
 	var b bytes.Buffer
 	err := template.Must(template.New("page").Parse(page)).Execute(&b, map[string]any{
 		"Name": name, "Redis": redisAddr, "Pods": f.pods,
+		"MySQL": func(dsn string) string { return strings.Replace(dsn, f.stack.MySQL.Addr(), mysqlAddr, 1) },
 		"TTL": f.set.minTTL + time.Second, "MaxTTL": f.set.maxTTL, "MinTTL": f.set.minTTL,
 		"Poll": poll, "CutBudget": f.set.cutBudget, "Cooldown": f.set.cooldown,
 	})

@@ -18,24 +18,27 @@ import (
 
 func TestMain(m *testing.M) { devtest.Main(m, devtest.Needs{}) }
 
-// program is the product as it is shipped, built once per test run. It is a global because every test runs the same.
-var program struct {
+// program is the product as it is shipped, built once per test run, and skewed is the same with a clock that
+// clockVariable turns. They are globals because every test runs the same.
+var program, skewed built
+
+type built struct {
 	once sync.Once
 	path string
 	err  error
 }
 
 // binary builds cmd/twinhold, with the race detector where the tests have it, into the dev folder.
-func binary(tb testing.TB) string {
+func (b *built) binary(tb testing.TB, name string, flags ...string) string {
 	tb.Helper()
-	program.once.Do(func() { program.path, program.err = build() })
-	if program.err != nil {
-		tb.Fatal(program.err)
+	b.once.Do(func() { b.path, b.err = build(name, flags...) })
+	if b.err != nil {
+		tb.Fatal(b.err)
 	}
-	return program.path
+	return b.path
 }
 
-func build() (string, error) {
+func build(name string, flags ...string) (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
 		return "", err
@@ -45,8 +48,8 @@ func build() (string, error) {
 	if dev == "" {
 		dev = filepath.Join(root, ".dev")
 	}
-	out := filepath.Join(dev, "fleet", "twinhold")
-	args := []string{"build", "-trimpath"}
+	out := filepath.Join(dev, "fleet", name)
+	args := append([]string{"build", "-trimpath"}, flags...)
 	if raceOn {
 		out += "-race"
 		args = append(args, "-race")

@@ -52,6 +52,7 @@ func (l *launcher) start(cmd *exec.Cmd) error {
 type router struct {
 	name   string
 	bin    string
+	env    []string // nil: the test's own
 	config string
 	log    string
 	launch *launcher
@@ -91,7 +92,7 @@ func (r *router) launchOnce() (from int64, done chan struct{}, err error) {
 		return 0, nil, err
 	}
 	cmd := exec.Command(r.bin, "serve", "--config", r.config)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Dir(r.config), out, out
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Env = filepath.Dir(r.config), out, out, r.env
 	if err := r.launch.start(cmd); err != nil {
 		return 0, nil, err
 	}
