@@ -39,7 +39,7 @@ type settings struct {
 	between bool
 	// clockOff is by how many seconds the clock of the first router is off.
 	clockOff int
-	poll    time.Duration
+	poll     time.Duration
 	cooldown time.Duration
 	// cutBudget is after how long without Redis a router takes itself for cut in cutover.
 	cutBudget time.Duration
@@ -219,7 +219,7 @@ func (f *fleet) write(name, redisAddr, mysqlAddr string, poll time.Duration) str
 	err := template.Must(template.New("page").Parse(page)).Execute(&b, map[string]any{
 		"Name": name, "Redis": redisAddr, "Pods": f.pods,
 		"MySQL": func(dsn string) string { return strings.Replace(dsn, f.stack.MySQL.Addr(), mysqlAddr, 1) },
-		"TTL": f.set.minTTL + time.Second, "MaxTTL": f.set.maxTTL, "MinTTL": f.set.minTTL,
+		"TTL":   f.set.minTTL + time.Second, "MaxTTL": f.set.maxTTL, "MinTTL": f.set.minTTL,
 		"Poll": poll, "CutBudget": f.set.cutBudget, "Cooldown": f.set.cooldown,
 	})
 	if err != nil {
