@@ -37,6 +37,8 @@ func newBenchCmd(a *app) *cobra.Command {
 			"  twinhold bench neighbours --devstack --callers 32"),
 		newBenchKindCmd(a, bench.Cost, "What a reserve and its release cost as stock, live holds and the lines of a cart grow",
 			"  twinhold bench cost --devstack\n  twinhold bench cost --devstack --only lines"),
+		newBenchKindCmd(a, bench.Mirror, "What the mirror costs callers: a router in stage legacy and in shadow, in alternating pairs",
+			"  twinhold bench mirror --devstack"),
 		newBenchWorkerCmd(a),
 	)
 	return cmd
@@ -74,7 +76,7 @@ func newBenchKindCmd(a *app, kind, short, example string) *cobra.Command {
 	fl.IntSliceVar(&f.opt.Callers, "callers", bench.DefaultCallers(kind), callers)
 	fl.IntSliceVar(&f.opt.Processes, "processes", []int{1}, processes)
 	fl.Float64Var(&f.seconds, "seconds", 5, "how long each scheme is measured in each round")
-	fl.IntVar(&f.opt.Rounds, "runs", 3, "rounds; a ratio is the median of theirs")
+	fl.IntVar(&f.opt.Rounds, "runs", bench.DefaultRounds(kind), "rounds; a ratio is the median of theirs")
 	fl.DurationVar(&f.opt.RTT, "rtt", 0, "added to every round trip to both servers, as in 500us")
 	fl.StringVar(&f.pod, "pod", "", "the pod whose servers are used; default: the first of the configuration")
 	fl.BoolVar(&f.devstack, "devstack", false, "on private servers that are stopped at the end")
@@ -82,9 +84,12 @@ func newBenchKindCmd(a *app, kind, short, example string) *cobra.Command {
 		fl.StringVar(&f.opt.Only, "only", "", "only this `PART`: stock, holds or lines")
 		return cmd
 	}
-	fl.DurationVar(&f.opt.Hold, "hold", 0, "waited before each COMMIT, as in 5ms")
-	fl.IntVar(&f.opt.Buckets, "buckets", 1, "buckets that share the load")
+	fl.IntVar(&f.opt.Buckets, "buckets", bench.DefaultBuckets(kind), "buckets that share the load")
 	fl.Float64Var(&f.opt.Skew, "skew", 0, "how unevenly they do: Zipf's exponent; 0 is evenly")
+	if kind == bench.Mirror {
+		return cmd
+	}
+	fl.DurationVar(&f.opt.Hold, "hold", 0, "waited before each COMMIT, as in 5ms")
 	fl.Float64Var(&f.opt.Retries, "retries", 0, "fraction of calls that repeat the one before, with its key")
 	if kind != bench.Neighbours {
 		fl.Float64Var(&f.opt.Rate, "rate", 0, "calls a second in all, due come what may, latency counted from then; 0: each caller waits for its answer")

@@ -89,6 +89,7 @@ func TestEverySchemeIsExact(t *testing.T) {
 		{Claim, func(o *Options) { o.Retries = 0.2 }},
 		{SoldOut, func(o *Options) { o.Retries = 0.2 }},
 		{Neighbours, func(*Options) {}},
+		{Mirror, func(o *Options) { o.Buckets, o.RTT = 3, 200*time.Microsecond }},
 		{Cost, func(o *Options) {
 			o.Callers, o.Schemes = []int{1, 40}, []string{"stock_10", "holds_1000", "lines_10"}
 		}},
@@ -207,14 +208,25 @@ func TestAPlantedUnitIsFound(t *testing.T) {
 			"a rejection was not stored", SoldOut, "stored", "rejections",
 			exec("/* conn_tag:test */ DELETE FROM headers LIMIT 1"),
 		},
+		{
+			"a grant that the mirror lacks", Mirror, "shadow", "grants",
+			exec("/* conn_tag:test */ DELETE FROM reservations LIMIT 1"),
+		},
+		{
+			"a gap", Mirror, "shadow", "1 gaps",
+			exec("/* conn_tag:test */ INSERT INTO diff_tallies (pod, hour, router, op, kind, name, n) VALUES ('p', NOW(), 'r', 'reserve', 'gap', 'timeout', 1)"),
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			o := short(t, tc.bench)
 			o.Schemes, o.Base, o.tamper = []string{tc.scheme}, tc.scheme, tc.plant
 			o.Measure = 100 * time.Millisecond
-			if tc.bench == Cost {
+			switch tc.bench {
+			case Cost:
 				o.Callers = []int{1}
+			case Mirror:
+				o.Schemes, o.Base = nil, "" // it needs both, and shadow runs first
 			}
 			res, err := Run(t.Context(), o)
 			var inexact *InexactError
@@ -314,14 +326,14 @@ func TestSplitSharesEverything(t *testing.T) {
 func TestRatiosAreByRound(t *testing.T) {
 	base := []sample{{opsS: 100, p50: 10, p99: 20, server: -1}, {opsS: 10, p50: 100, p99: 200, server: -1}, {opsS: 50, p50: 20, p99: 40, server: -1}}
 	own := []sample{{opsS: 200, p50: 5, p99: 10, server: 7, again: 1}, {opsS: 50, p50: 25, p99: 400, server: 9}, {opsS: 150, p50: 5, p99: 20, server: 8, again: 2}}
-	r := rowOf(own, base, false)
+	r := rowOf(own, base, "ops_s")
 	if r.Ratio != 3 || !slices.Equal(r.Ratios, []float64{2, 5, 3}) || r.OpsS != 150 || r.P50Ratio != 0.25 || r.P99Ratio != 0.5 || *r.ServerUS != 8 || r.SentAgain != 3 {
 		t.Errorf("%+v", r)
 	}
-	if r := rowOf(own, base, true); r.Ratio != 0.5 {
+	if r := rowOf(own, base, "p99_ms"); r.Ratio != 0.5 {
 		t.Errorf("ratio of p99: %v", r.Ratio)
 	}
-	if r := rowOf(base, base, false); r.Ratio != 1 || r.ServerUS != nil {
+	if r := rowOf(base, base, "ops_s"); r.Ratio != 1 || r.ServerUS != nil {
 		t.Errorf("%+v", r)
 	}
 	if m := median([]float64{4, 1, 3, 2}); m != 2.5 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // shareOfMaximum is the rate at which neighbours are measured: a third of what they can do together.
@@ -30,29 +31,30 @@ func (r *run) neighbours(ctx context.Context) error {
 	}
 	reserveRate, claimRate := m.loads[0].opsS/shareOfMaximum, m.loads[1].opsS/shareOfMaximum
 	r.o.Progress(fmt.Sprintf("a third of it: %.0f reserves and %.0f claims a second", reserveRate, claimRate))
-	for round := range r.o.Rounds {
-		turns := []func() error{
-			func() error { return r.turn(ctx, round, alone, both(reserveRate, 0)[:1]) },
-			func() error { return r.turn(ctx, round, beside, both(reserveRate, claimRate)) },
-		}
-		if round%2 == 1 {
-			turns[0], turns[1] = turns[1], turns[0]
-		}
-		for _, turn := range turns {
-			if err := turn(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return r.takeTurns(ctx, turn{alone, both(reserveRate, 0)[:1]}, turn{beside, both(reserveRate, claimRate)})
 }
 
-func (r *run) turn(ctx context.Context, round int, e *entrant, loads []Load) error {
-	r.o.Progress(fmt.Sprintf("round %d of %d: %s", round+1, r.o.Rounds, e.scheme.name))
-	m, err := r.measure(ctx, e, loads)
-	if err != nil {
-		return err
+// turn is what a scheme does in each round.
+type turn struct {
+	*entrant
+	loads []Load
+}
+
+// takeTurns measures two schemes in alternating pairs.
+func (r *run) takeTurns(ctx context.Context, a, b turn) error {
+	for round := range r.o.Rounds {
+		turns := []turn{a, b}
+		if round%2 == 1 {
+			slices.Reverse(turns)
+		}
+		for _, t := range turns {
+			r.o.Progress(fmt.Sprintf("round %d of %d: %s", round+1, r.o.Rounds, t.scheme.name))
+			m, err := r.measure(ctx, t.entrant, t.loads)
+			if err != nil {
+				return err
+			}
+			t.samples = append(t.samples, sampleOf(m))
+		}
 	}
-	e.samples = append(e.samples, sampleOf(m))
 	return nil
 }

@@ -26,11 +26,11 @@ type Options struct {
 	Only string
 
 	// Callers call at once, over all processes: each number is measured. Default 64; 32 for neighbours, half of them
-	// claimers; 1 and 64 for cost.
+	// claimers; 1 and 64 for cost; 16 for mirror.
 	Callers []int
 	// Measure is how long each scheme is measured in each round, after a warm-up. Default 5s.
 	Measure time.Duration
-	// Rounds is how often the schemes alternate. Default 3.
+	// Rounds is how often the schemes alternate. Default 3; 5 for mirror.
 	Rounds int
 	// Processes carry the callers, each with connections of its own: each number is measured, with every number of
 	// callers that is enough for it. Default 1: this process.
@@ -39,7 +39,7 @@ type Options struct {
 	RTT time.Duration
 	// Hold is waited before each COMMIT.
 	Hold time.Duration
-	// Buckets spread the load, by Skew: 0 is evenly, else Zipf's exponent. Default 1 bucket.
+	// Buckets spread the load, by Skew: 0 is evenly, else Zipf's exponent. Default 1 bucket; 100 for mirror.
 	Buckets int
 	Skew    float64
 	// Retries is the fraction of calls that repeat the caller's last one, with the same key.
@@ -76,8 +76,26 @@ func DefaultCallers(bench string) []int {
 		return []int{32}
 	case Cost:
 		return []int{1, 64}
+	case Mirror:
+		return []int{16}
 	}
 	return []int{64}
+}
+
+// DefaultRounds is how many there are where nobody says so.
+func DefaultRounds(bench string) int {
+	if bench == Mirror {
+		return mirrorRounds
+	}
+	return defaultRounds
+}
+
+// DefaultBuckets is how many share the load where nobody says so.
+func DefaultBuckets(bench string) int {
+	if bench == Mirror {
+		return mirrorBuckets
+	}
+	return 1
 }
 
 func (o Options) withDefaults() Options {
@@ -88,13 +106,13 @@ func (o Options) withDefaults() Options {
 		o.Measure = defaultMeasure
 	}
 	if o.Rounds == 0 {
-		o.Rounds = defaultRounds
+		o.Rounds = DefaultRounds(o.Bench)
 	}
 	if len(o.Processes) == 0 {
 		o.Processes = []int{1}
 	}
 	if o.Buckets == 0 {
-		o.Buckets = 1
+		o.Buckets = DefaultBuckets(o.Bench)
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -172,8 +190,11 @@ func (o Options) Validate() error {
 	if math.IsNaN(o.Rate) || o.Rate < 0 || o.Rate > maxRate {
 		bad("rate %v is out of range: use 1 to %.0f calls a second, or 0 for a closed loop", o.Rate, float64(maxRate))
 	}
-	if o.Rate > 0 && o.Bench == Neighbours {
-		bad("neighbours finds its rate by itself: leave the rate out")
+	if o.Rate > 0 && findsRate(o.Bench) {
+		bad("%s finds its rate by itself: leave the rate out", o.Bench)
+	}
+	if o.Bench == Mirror && (o.Hold > 0 || o.Retries > 0 || slices.Max(o.Processes) > 1) {
+		bad("mirror measures one router as it is: leave out hold, retries and processes")
 	}
 	return errors.Join(errs...)
 }
@@ -202,8 +223,8 @@ func (o Options) validateCallers() (errs []error) {
 	if o.Only == partLines && !slices.Contains(o.Callers, 1) {
 		bad("lines are measured with 1 caller: leave the callers out")
 	}
-	if o.Bench == Neighbours && len(o.Callers)*len(o.Processes) > 1 {
-		bad("neighbours finds its rate for one number of callers and processes: run it once for each")
+	if findsRate(o.Bench) && len(o.Callers)*len(o.Processes) > 1 {
+		bad("%s finds its rate for one number of callers and processes: run it once for each", o.Bench)
 	}
 	return errs
 }

@@ -83,7 +83,7 @@ func (s *scratch) add(ctx context.Context, buckets int) (place, error) {
 		return place{}, fmt.Errorf("create schema %s: %w", name, err)
 	}
 	cfg.DBName = name
-	p := place{DSN: cfg.FormatDSN(), Redis: s.servers.Redis, Prefix: "{" + name + "}", Buckets: buckets}
+	p := place{DSN: cfg.FormatDSN(), Redis: s.servers.Redis, Prefix: "{" + strings.ReplaceAll(name, "_", "-") + "}", Buckets: buckets}
 	s.made = append(s.made, p)
 	return p, nil
 }

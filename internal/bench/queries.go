@@ -95,3 +95,9 @@ SELECT UNHEX(d.h), 1, d.h, REPEAT('b', 32), CONCAT('[[', d.i, ',1,1]]'), 'grante
  (shop_id, inventory_item_id, inventory_group_id, reservation_id, quantity)
 SELECT 1, d.i, 1, UNHEX(d.h), 1 FROM ` + jsonHolds
 )
+
+// qMirrorBooks: gaps and differences without an explanation, as the tallies have them, and the grants that MySQL knows.
+const qMirrorBooks = `/* conn_tag:bench.books */ SELECT
+ (SELECT COALESCE(SUM(n), 0) FROM diff_tallies WHERE kind = 'gap'),
+ (SELECT COALESCE(SUM(n), 0) FROM diff_tallies WHERE kind = 'unexplained'),
+ (SELECT COUNT(*) FROM reservations WHERE outcome = 'granted')`

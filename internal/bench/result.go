@@ -18,7 +18,7 @@ type Row struct {
 
 	OpsS float64 `json:"ops_s"`
 	// Base is the scheme that ratios are to, with as many callers and processes. Ratio is the median of the rounds'
-	// ratios: of the rates; in neighbours, of p99.
+	// ratios: of the rates; in neighbours, of p99; in mirror, of p50.
 	Base  string  `json:"base"`
 	Ratio float64 `json:"ratio"`
 	P50   float64 `json:"p50_ms"`
@@ -49,7 +49,7 @@ type Result struct {
 	Base  string `json:"base"`
 	Rows  []Row  `json:"rows"`
 
-	RatioOf string  `json:"ratio_of"` // ops_s or p99_ms
+	RatioOf string  `json:"ratio_of"` // ops_s, p50_ms or p99_ms
 	Seconds float64 `json:"seconds"`
 	Runs    int     `json:"runs"`
 	Buckets int     `json:"buckets"`
@@ -98,7 +98,7 @@ func perCall(d time.Duration, n int64) float64 {
 }
 
 // rowOf takes medians over the rounds; base has the samples of the same rounds.
-func rowOf(own, base []sample, ratioOfP99 bool) Row {
+func rowOf(own, base []sample, ratioOf string) Row {
 	pick := func(f func(sample) float64) float64 {
 		vs := make([]float64, len(own))
 		for n, s := range own {
@@ -117,7 +117,10 @@ func rowOf(own, base []sample, ratioOfP99 bool) Row {
 	r := Row{OpsS: pick(opsS), P50: pick(p50), P99: pick(p99), Ratios: ratios(opsS), ClientUS: pick(func(s sample) float64 { return s.client })}
 	r.Rejected = pick(func(s sample) float64 { return s.rejected })
 	r.P50Ratio, r.P99Ratio = median(ratios(p50)), median(ratios(p99))
-	if ratioOfP99 {
+	switch ratioOf {
+	case "p50_ms":
+		r.Ratios = ratios(p50)
+	case "p99_ms":
 		r.Ratios = ratios(p99)
 	}
 	r.Ratio = median(r.Ratios)
@@ -163,7 +166,7 @@ func (r Result) WriteText(w io.Writer) error {
 	}{
 		{r.RTTMS > 0, fmt.Sprintf("%g ms added to each round trip", r.RTTMS)},
 		{r.HoldMS > 0, fmt.Sprintf("%g ms held before each COMMIT", r.HoldMS)},
-		{r.Rate > 0, fmt.Sprintf("open loop at %g calls a second; latency from when a call was due", r.Rate)},
+		{r.Rate > 0, fmt.Sprintf("open loop at %.0f calls a second; latency from when a call was due", r.Rate)},
 		{r.Skew > 0, fmt.Sprintf("buckets by Zipf, exponent %g", r.Skew)},
 		{r.Retries > 0, fmt.Sprintf("%g of the calls repeat the one before, with its key", r.Retries)},
 		{r.Servers != "", r.Servers},
@@ -192,8 +195,8 @@ func (r Result) WriteText(w io.Writer) error {
 // table writes the rows; an empty line stands before each group that has a base of its own.
 func (r Result) table(b *strings.Builder) {
 	head := "ratio"
-	if r.RatioOf == "p99_ms" {
-		head = "p99 ratio"
+	if q, ok := strings.CutSuffix(r.RatioOf, "_ms"); ok {
+		head = q + " ratio"
 	}
 	const line = "%9s  %-21s %7s %9s %9s %9s %9s %12s %12s  %s%s\n"
 	fmt.Fprintf(b, line, head, "scheme", "callers", "processes", "ops/s", "p50 ms", "p99 ms", "server us/op", "client us/op", "exact", "")
@@ -206,9 +209,11 @@ func (r Result) table(b *strings.Builder) {
 	}
 }
 
-// remark tells what only Cost has to tell of a row.
+// remark tells what only Cost and Mirror have to tell of a row.
 func (r Result) remark(row Row) string {
 	switch {
+	case r.Bench == Mirror:
+		return "  p99 ratio " + fixed(row.P99Ratio, 2)
 	case r.Bench != Cost:
 		return ""
 	case row.ServerUSLine != nil:

@@ -39,9 +39,12 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 	}
 	others := newOthers(o.Servers.MySQLPID, o.Servers.RedisPID)
 	defer func() { res.OthersCPU = others.share() }()
-	if o.Bench == Neighbours {
+	switch o.Bench {
+	case Neighbours:
 		err = r.neighbours(ctx)
-	} else {
+	case Mirror:
+		err = r.mirror(ctx)
+	default:
 		err = r.alternate(ctx)
 	}
 	return r.result(), err
@@ -118,12 +121,15 @@ func (r *run) job(e *entrant, loads []Load) Job {
 		RTT: r.o.RTT, Hold: r.o.Hold, Buckets: r.o.Buckets, Lines: e.scheme.size.lines, Skew: r.o.Skew, Retries: r.o.Retries,
 		Warmup: r.o.warmup(), Measure: r.o.Measure, Loads: loads,
 	}
-	pid := r.o.Servers.MySQLPID
-	if e.scheme.redis {
-		pid = r.o.Servers.RedisPID
+	pids := []int{r.o.Servers.MySQLPID}
+	switch {
+	case e.scheme.both:
+		pids = append(pids, r.o.Servers.RedisPID)
+	case e.scheme.redis:
+		pids[0] = r.o.Servers.RedisPID
 	}
-	if pid != 0 {
-		j.PIDs = []int{pid}
+	if !slices.Contains(pids, 0) {
+		j.PIDs = pids
 	}
 	return j
 }
@@ -251,15 +257,18 @@ func (r *run) result() Result {
 		Buckets: o.Buckets, Skew: o.Skew, Retries: o.Retries, Rate: o.Rate,
 		RTTMS: ms(o.RTT), HoldMS: ms(o.Hold), Servers: o.Servers.Versions,
 	}
-	if o.Bench == Neighbours {
+	switch o.Bench {
+	case Neighbours:
 		res.RatioOf = "p99_ms"
+	case Mirror:
+		res.RatioOf = "p50_ms"
 	}
 	for _, e := range r.entrants {
 		if len(e.samples) == 0 && e.exact {
 			continue
 		}
 		base := r.bench.base(e.scheme.name, o.Base)
-		row := rowOf(e.samples, r.samples(base, e), o.Bench == Neighbours)
+		row := rowOf(e.samples, r.samples(base, e), res.RatioOf)
 		row.Scheme, row.Callers, row.Processes, row.Exact, row.What = e.scheme.name, e.callers, e.processes, e.exact, e.scheme.what
 		row.Base = base
 		if lines := e.scheme.size.lines; lines > 0 && row.ServerUS != nil {

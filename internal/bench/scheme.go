@@ -16,6 +16,7 @@ const (
 	SoldOut    = "soldout"
 	Neighbours = "neighbours"
 	Cost       = "cost"
+	Mirror     = "mirror"
 )
 
 // shop and group are those of every bucket here; bucket n is item n + 1.
@@ -92,6 +93,7 @@ type scheme struct {
 	read  func(ctx context.Context, p place, stock int64) (books, error)
 	// redis: it is Redis that works, and not MySQL.
 	redis bool
+	both  bool // and MySQL too
 	size  size
 }
 
@@ -103,6 +105,10 @@ type size struct {
 	lines int    // of each cart, each of a bucket of its own
 	alone bool   // it is measured with one caller only
 }
+
+// findsRate tells whether a bench finds the rate at which its two schemes are measured, and latencies are what it
+// compares.
+func findsRate(bench string) bool { return bench == Neighbours || bench == Mirror }
 
 // bench is schemes that do the same.
 type bench struct {
@@ -149,7 +155,7 @@ func (b bench) scheme(name string) scheme {
 }
 
 // Benches are the names of all of them.
-func Benches() []string { return []string{Pool, Claim, SoldOut, Neighbours, Cost} }
+func Benches() []string { return []string{Pool, Claim, SoldOut, Neighbours, Cost, Mirror} }
 
 // benchOf gives a bench by name. The first scheme is the base.
 func benchOf(name string) (bench, bool) {
@@ -182,6 +188,11 @@ func benchOf(name string) (bench, bool) {
 		}}, true
 	case Cost:
 		return bench{name: name, stock: plenty, loads: pairs, schemes: costSchemes()}, true
+	case Mirror:
+		return bench{name: name, stock: plenty, loads: reserves, schemes: []scheme{
+			mirrorScheme("legacy", "a router in stage legacy: Redis alone", false),
+			mirrorScheme("shadow", "the same in shadow: MySQL follows, after the answer", true),
+		}}, true
 	}
 	return bench{}, false
 }
