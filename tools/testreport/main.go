@@ -1,5 +1,5 @@
 // Command testreport reads `go test -json` and prints what a person wants of it: a line a package, the whole output of
-// what failed, every skipped test with its reason, and the sums. It ends with 1 if anything failed.
+// what failed, every skipped test with its reason, the tables that tests log, and the sums. It ends with 1 if anything failed.
 package main
 
 import (
@@ -90,6 +90,7 @@ func (r *report) endTest(e event, key string) {
 	switch e.Action {
 	case "pass":
 		r.passed++
+		r.printf("%s", table(text))
 	case "fail":
 		r.failed++
 		r.printf("%s", text)
@@ -97,6 +98,17 @@ func (r *report) endTest(e event, key string) {
 		r.skipped++
 		r.printf("SKIP %s %s: %s\n", e.Package, e.Test, reason(text))
 	}
+}
+
+// table is what a test has logged as a Markdown table.
+func table(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "|") {
+			b.WriteString(line + "\n")
+		}
+	}
+	return b.String()
 }
 
 // reason is what a skipped test said: its output without the frame around it.

@@ -41,6 +41,13 @@ func TestReport(t *testing.T) {
 			[]string{"undefined: x\n"},
 			"noise",
 		},
+		"table": {
+			`{"Action":"output","Package":"p","Test":"TestT","Output":"    a_test.go:1: \\n        | fault | calls |\n"}
+{"Action":"output","Package":"p","Test":"TestT","Output":"        | none | 7 |\n"}
+` + strings.ReplaceAll(pass, "TestA", "TestT"), 0,
+			[]string{"| none | 7 |\n", "1 passed, 0 failed, 0 skipped\n"},
+			"noise",
+		},
 		"nothing": {"", 1, []string{"0 passed"}, "noise"},
 	} {
 		t.Run(name, func(t *testing.T) {
