@@ -118,7 +118,7 @@ func (a *app) reconcile(ctx context.Context, id string, f reconcileFlags) error 
 
 func reconcileHint(err error) string {
 	if isSchemaTrouble(err) {
-		return "the tables are not there: run twinhold migrate"
+		return mysqlHint(err, "")
 	}
 	return "nothing was judged, since not all could be read: does MySQL answer (twinhold doctor)?"
 }
