@@ -51,7 +51,8 @@ func newBenchKindCmd(a *app, kind, short, example string) *cobra.Command {
 			"With --devstack, or where there is no configuration, private servers are started for it and removed.\n" +
 			"Else it runs on the servers of a configured pod, in schemas and keys of its own that are removed at the end;\n" +
 			"the pod's tables and keys are never touched, but its servers are put under full load.\n" +
-			"Exit 0: measured, and every scheme exact. Exit 1: an error, or a scheme lost or doubled a unit.",
+			"Exit 0: measured, and every scheme exact. Exit 1: an error, or a scheme lost or doubled a unit. Exit 2: refused, since\n" +
+			"the account may not create schemas of its own there, or the server takes no writes.",
 		Example: example,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -155,9 +156,9 @@ func benchError(err error) error {
 	case errors.As(err, &inexact):
 		return &exitError{code: exitFailed, err: err, hint: "the figures above do not count: please report it, with the command"}
 	case errors.As(err, &noSchema):
-		return &exitError{code: exitRefused, err: err, hint: "GRANT ALL ON `twinhold\\_bench\\_%`.* to the pod's MySQL user, or use --devstack; nothing was changed"}
+		return scratchError(err, "GRANT ALL ON `twinhold\\_bench\\_%`.*", mysqlHint(err, "use --devstack, with private servers; nothing was changed"))
 	default:
-		return &exitError{code: exitFailed, err: err, hint: "fewer --callers or a shorter --seconds may be what this machine carries; what was made for the run is removed"}
+		return scratchError(err, "GRANT ALL ON `twinhold\\_bench\\_%`.*", "fewer --callers or a shorter --seconds may be what this machine carries; what was made for the run is removed")
 	}
 }
 

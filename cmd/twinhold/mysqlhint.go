@@ -22,3 +22,21 @@ func mysqlHint(err error, otherwise string) string {
 		return otherwise
 	}
 }
+
+// scratchError ends a command that works in a scratch schema of its own, where the server does not let it: refused where
+// the account may not or the server takes no writes, an error else. grants are what the account needs.
+func scratchError(err error, grants, otherwise string) error {
+	e := &exitError{code: exitFailed, err: err, hint: otherwise}
+	switch mysqlerr.Of(err) {
+	case mysqlerr.Denied:
+		e.code, e.hint = exitRefused, "the pod's MySQL user needs "+grants
+	case mysqlerr.ReadOnly:
+		e.code, e.hint = exitRefused, mysqlHint(err, "")
+	case mysqlerr.Login, mysqlerr.Full:
+		e.hint = mysqlHint(err, "")
+	default:
+		return e
+	}
+	e.hint += " (--devstack runs on private servers)"
+	return e
+}
