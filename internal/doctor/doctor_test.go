@@ -106,6 +106,7 @@ func TestEachWrongVariableIsExactlyOneFinding(t *testing.T) {
 		{"innodb_flush_log_at_trx_commit", "0", "1", "redo_flush=warning:a crash of mysqld"},
 		{"sync_binlog", "100", "1", "binlog_sync=warning:sync_binlog is 100"},
 		{"innodb_thread_concurrency", "8", "0", "thread_concurrency=warning:is 8"},
+		{"max_allowed_packet", "1024", "67108864", "max_allowed_packet=failure:1 KiB"},
 		{"max_allowed_packet", "4194304", "67108864", "max_allowed_packet=failure:4.0 MiB"},
 		{"transaction_isolation", "'READ-UNCOMMITTED'", "'REPEATABLE-READ'", "isolation=failure:not committed"},
 		{"transaction_isolation", "'SERIALIZABLE'", "'REPEATABLE-READ'", "isolation=warning:SERIALIZABLE"},
