@@ -28,7 +28,7 @@ func newBenchCmd(a *app) *cobra.Command {
 		"What callers were told is compared with what the store has, after every round: a lost or doubled unit is an error."
 	cmd.Example = "  twinhold bench pool --devstack --callers 64\n  twinhold bench claim --devstack --rtt 500us"
 	cmd.AddCommand(
-		newBenchKindCmd(a, bench.Pool, "Reserves of hot buckets: single row, optimistic row, pool, Redis counter",
+		newBenchKindCmd(a, bench.Pool, "Reserves of hot buckets: single row, optimistic row, pool, Redis counter, Redis with records",
 			"  twinhold bench pool --devstack --callers 64 --rtt 500us\n"+
 				"  twinhold bench pool --devstack --callers 1 --schemes pool,pool_combined --base pool --runs 10"),
 		newBenchKindCmd(a, bench.Claim, "Claims of holds: each alone, and combined", "  twinhold bench claim --devstack --callers 64"),
