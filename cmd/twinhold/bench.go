@@ -144,6 +144,9 @@ func (f benchFlags) check() error {
 	return &exitError{code: exitFailed, err: errors.Join(errs...), hint: fmt.Sprintf("see twinhold bench %s --help; nothing was started", f.opt.Bench)}
 }
 
+// benchGrant is what a bench on a pod's servers needs.
+const benchGrant = "GRANT ALL ON `twinhold\\_bench\\_%`.*"
+
 // benchError says what to do about an error of a run.
 func benchError(err error) error {
 	var (
@@ -156,9 +159,9 @@ func benchError(err error) error {
 	case errors.As(err, &inexact):
 		return &exitError{code: exitFailed, err: err, hint: "the figures above do not count: please report it, with the command"}
 	case errors.As(err, &noSchema):
-		return scratchError(err, "GRANT ALL ON `twinhold\\_bench\\_%`.*", mysqlHint(err, "use --devstack, with private servers; nothing was changed"))
+		return scratchError(err, benchGrant, mysqlHint(err, "use --devstack, with private servers; nothing was changed"))
 	default:
-		return scratchError(err, "GRANT ALL ON `twinhold\\_bench\\_%`.*", "fewer --callers or a shorter --seconds may be what this machine carries; what was made for the run is removed")
+		return scratchError(err, benchGrant, "fewer --callers or a shorter --seconds may be what this machine carries; what was made for the run is removed")
 	}
 }
 
@@ -179,12 +182,9 @@ func (a *app) benchServers(ctx context.Context, f benchFlags, named bool, p *pro
 	if err != nil {
 		return bench.Servers{}, stop, err
 	}
-	pod := &cfg.Pods[0]
-	if f.pod != "" {
-		var ok bool
-		if pod, ok = cfg.Pod(f.pod); !ok {
-			return bench.Servers{}, stop, &exitError{code: exitFailed, err: fmt.Errorf("the configuration has no pod %q", f.pod), hint: "its pods are " + podIDs(cfg)}
-		}
+	pod, err := a.podOrFirst(cfg, f.pod)
+	if err != nil {
+		return bench.Servers{}, stop, err
 	}
 	return bench.Servers{MySQL: pod.MySQL.Reveal(), Redis: pod.Redis.Reveal(), Versions: "servers of " + pod.ID}, stop, nil
 }

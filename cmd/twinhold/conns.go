@@ -43,7 +43,7 @@ func newConnsCmd(a *app) *cobra.Command {
 			"the statement that kept them: from a connection's checkout to its return, idle time inside a transaction included.\n" +
 			"Without POD all pods of the configuration, summed. With --server also what MySQL's own statement tables say of\n" +
 			"the same tags, over all clients of the pod's schema; that works without a router too. The pod's user needs for it\n" +
-			"GRANT SELECT ON performance_schema.* (twinhold doctor tells). What could be read is printed in any case.\n" +
+			"GRANT " + conntag.ServerRight + " (twinhold doctor tells). What could be read is printed in any case.\n" +
 			"Exit 0: all that was asked for. Exit 1: an error, or a half of it is missing that --server asked for.\n" +
 			"An admin listener with tokens wants one of them in the environment: " + adminToken + ".",
 		Example: "  twinhold conns pod-7\n  twinhold conns pod-7 --server\n  twinhold conns --admin 10.0.0.7:7071 --format json",
@@ -103,7 +103,7 @@ func (a *app) conns(ctx context.Context, only string, f connsFlags) error {
 	if err != nil {
 		return err
 	}
-	pods, err := connsPods(cfg, only)
+	pods, err := a.podsOf(cfg, only)
 	if err != nil {
 		return err
 	}
@@ -174,17 +174,6 @@ func connsMissing(errs []error) error {
 		}
 	}
 	return &exitError{code: exitFailed, err: fmt.Errorf("MySQL's half is missing: %w", errors.Join(errs...)), hint: strings.Join(hints, "; ")}
-}
-
-func connsPods(cfg *config.Config, only string) ([]config.Pod, error) {
-	if only == "" {
-		return cfg.Pods, nil
-	}
-	pc, ok := cfg.Pod(only)
-	if !ok {
-		return nil, &exitError{code: exitFailed, err: fmt.Errorf("the configuration has no pod %q", only), hint: "its pods are " + podIDs(cfg)}
-	}
-	return []config.Pod{*pc}, nil
 }
 
 // families are what a router's admin listener says of itself.
@@ -372,7 +361,7 @@ func (c *connsAnswer) askServer(ctx context.Context, pc config.Pod) error {
 func serverHint(ctx context.Context, db *sql.DB, err error) string {
 	switch {
 	case errors.Is(err, conntag.ErrBlind):
-		return "start the server with performance_schema = ON, its default"
+		return startSeeing
 	case mysqlerr.Of(err) == mysqlerr.Denied:
 		if grant, err := conntag.GrantForServer(ctx, db); err == nil {
 			return "as an administrator: " + grant

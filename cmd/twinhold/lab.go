@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/twinhold/twinhold/internal/conntag"
 	"github.com/twinhold/twinhold/internal/devstack"
 	"github.com/twinhold/twinhold/internal/lab"
 )
@@ -99,12 +100,9 @@ func (a *app) labServers(ctx context.Context, f labFlags) (lab.Options, func() e
 	if err != nil {
 		return lab.Options{}, nil, err
 	}
-	pod := &cfg.Pods[0]
-	if f.pod != "" {
-		var ok bool
-		if pod, ok = cfg.Pod(f.pod); !ok {
-			return lab.Options{}, nil, &exitError{code: exitFailed, err: fmt.Errorf("the configuration has no pod %q", f.pod), hint: "its pods are " + podIDs(cfg)}
-		}
+	pod, err := a.podOrFirst(cfg, f.pod)
+	if err != nil {
+		return lab.Options{}, nil, err
 	}
 	return lab.Options{DSN: pod.MySQL.Reveal(), Redis: pod.Redis.Reveal()}, func() error { return nil }, nil
 }
@@ -112,8 +110,8 @@ func (a *app) labServers(ctx context.Context, f labFlags) (lab.Options, func() e
 // labError says what to do about an error of a run: the lab needs more rights than a pod's own user has.
 func labError(err error) error {
 	if errors.Is(err, lab.ErrBlind) {
-		return &exitError{code: exitRefused, err: err, hint: "start the server with performance_schema = ON, its default, or run: twinhold lab --devstack"}
+		return &exitError{code: exitRefused, err: err, hint: startSeeing + ", or run: twinhold lab --devstack"}
 	}
-	return scratchError(err, "GRANT ALL ON `twinhold\\_lab\\_%`.* and GRANT SELECT ON performance_schema.* (PROCESS too, for INNODB STATUS)",
+	return scratchError(err, "GRANT ALL ON `twinhold\\_lab\\_%`.* and GRANT "+conntag.ServerRight+" (PROCESS too, for INNODB STATUS)",
 		"run: twinhold doctor, or: twinhold lab --devstack")
 }

@@ -23,6 +23,9 @@ func mysqlHint(err error, otherwise string) string {
 	}
 }
 
+// startSeeing is what to do about a server that does not count statements and locks.
+const startSeeing = "start the server with performance_schema = ON, its default"
+
 // scratchError ends a command that works in a scratch schema of its own, where the server does not let it: refused where
 // the account may not or the server takes no writes, an error else. grants are what the account needs.
 func scratchError(err error, grants, otherwise string) error {

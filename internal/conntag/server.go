@@ -93,6 +93,9 @@ func try(ctx context.Context, db *sql.DB, query string) error {
 	return errors.Join(rows.Err(), rows.Close())
 }
 
+// ServerRight is what OnServer needs.
+const ServerRight = "SELECT ON performance_schema.*"
+
 // GrantForServer is the statement that lets the account of db read what OnServer reads.
 func GrantForServer(ctx context.Context, db *sql.DB) (string, error) {
 	var account string
@@ -101,7 +104,7 @@ func GrantForServer(ctx context.Context, db *sql.DB) (string, error) {
 	}
 	at := strings.LastIndexByte(account, '@') // a host has none
 	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
-	return "GRANT SELECT ON performance_schema.* TO " + quote(account[:at]) + "@" + quote(account[at+1:]), nil
+	return "GRANT " + ServerRight + " TO " + quote(account[:at]) + "@" + quote(account[at+1:]), nil
 }
 
 // of finds the entry of a statement's tag.

@@ -112,7 +112,7 @@ func globalRights(ctx context.Context, db *sql.DB, _ Options) (reservation.Findi
 		}
 	}
 	return reservation.Judge(check, len(much) == 0, reservation.Warning, user+" has "+orNothing(much)+" on *.*",
-		"give the pod an account of its own with SELECT, INSERT, UPDATE, DELETE on its schema (PROCESS on *.* for this command, SELECT on performance_schema.* for conns --server)"), nil
+		"give the pod an account of its own with SELECT, INSERT, UPDATE, DELETE on its schema (PROCESS on *.* for this command, "+conntag.ServerRight+" for conns --server)"), nil
 }
 
 // connsRights tells whether twinhold conns --server may read the server's statement tables. Nothing else needs them.
@@ -121,7 +121,7 @@ func connsRights(ctx context.Context, db *sql.DB, _ Options) (reservation.Findin
 	err := conntag.MayAskServer(ctx, db)
 	switch {
 	case err == nil:
-		return reservation.Finding{Check: check, Severity: reservation.Fine, Found: "SELECT on performance_schema, for conns --server"}, nil
+		return reservation.Finding{Check: check, Severity: reservation.Fine, Found: conntag.ServerRight + ", for conns --server"}, nil
 	case !denied(err):
 		return reservation.Finding{}, fmt.Errorf("doctor: try the account's rights: %w", err)
 	}
@@ -130,7 +130,7 @@ func connsRights(ctx context.Context, db *sql.DB, _ Options) (reservation.Findin
 		return reservation.Finding{}, fmt.Errorf("doctor: try the account's rights: %w", err)
 	}
 	return reservation.Finding{
-		Check: check, Severity: reservation.Warning, Found: "twinhold conns --server cannot be used; nothing else needs SELECT on performance_schema",
+		Check: check, Severity: reservation.Warning, Found: "twinhold conns --server cannot be used; nothing else needs " + conntag.ServerRight,
 		Fix: grant,
 	}, nil
 }

@@ -9,11 +9,14 @@ import (
 	"github.com/twinhold/twinhold/reservation"
 )
 
+// internalText is all that a caller is told of what is ours to look into.
+const internalText = "internal error: the router's log has its cause"
+
 // fail turns an error of the router into the caller's. The interceptor explained logs what is withheld.
 func fail(err error) error {
 	switch code := codeOf(err); code {
 	case connect.CodeInternal:
-		return connect.NewError(code, &withheld{text: "internal error: the router's log has its cause", cause: err})
+		return connect.NewError(code, &withheld{text: internalText, cause: err})
 	case connect.CodeUnavailable:
 		return connect.NewError(code, &withheld{text: unavailable(err), cause: err})
 	default:
