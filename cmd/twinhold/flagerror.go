@@ -26,7 +26,7 @@ func plainFlagError(err error) error {
 
 // wanted is what a flag takes. What our own kinds of value say of themselves is good enough.
 func wanted(flag *pflag.Flag, cause error) string {
-	kind, example := "", ""
+	var kind, example string
 	switch flag.Value.Type() {
 	case "int", "int64":
 		kind, example = "a whole number is wanted", "8"

@@ -89,8 +89,10 @@ func TestTheLogHasTheCause(t *testing.T) {
 		method, body   string
 		level, has, of string
 	}{
-		{&reservation.UnavailableError{Store: reservation.MySQL, Cause: errors.New("dial tcp 10.0.0.7:3306: connection refused")}, "Claim", aClaim,
-			"WARN", "mysql is unavailable: dial tcp 10.0.0.7:3306: connection refused", "pod=pod-of-1 op=Claim shop=1 reservation=0198f2a0-7c1e-7abc-8def-0123456789ab"},
+		{
+			&reservation.UnavailableError{Store: reservation.MySQL, Cause: errors.New("dial tcp 10.0.0.7:3306: connection refused")}, "Claim", aClaim,
+			"WARN", "mysql is unavailable: dial tcp 10.0.0.7:3306: connection refused", "pod=pod-of-1 op=Claim shop=1 reservation=0198f2a0-7c1e-7abc-8def-0123456789ab",
+		},
 		{errors.New("Duplicate entry 'order-17-of-anna' for key"), "Reserve", aReserve, "ERROR", "Duplicate entry <key>", "pod=pod-of-2 op=Reserve shop=2 cause"},
 		{&reservation.CorruptError{Store: reservation.Redis, What: "{p}:key:2:order-17-of-anna is a list"}, "Reserve", aReserve, "ERROR", "{p}:key:2:<key> is a list", "pod=pod-of-2"},
 		{reservation.ErrBusy, "Reserve", aReserve, "WARN", "busy", "pod=pod-of-2"},
