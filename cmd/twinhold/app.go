@@ -113,15 +113,6 @@ func newGroupCmd(_ *app, use, short string) *cobra.Command {
 	}
 }
 
-// plainFlagError leaves out the names of the functions that parse flags.
-func plainFlagError(err error) error {
-	text := err.Error()
-	for _, leak := range []string{"strconv.ParseInt: ", "strconv.ParseFloat: ", "strconv.ParseBool: ", "strconv.Atoi: ", "time: "} {
-		text = strings.ReplaceAll(text, leak, "")
-	}
-	return errors.New(text)
-}
-
 // noArgs refuses arguments, with our kind of error.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {

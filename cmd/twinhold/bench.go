@@ -28,7 +28,7 @@ func newBenchCmd(a *app) *cobra.Command {
 		"What callers were told is compared with what the store has, after every round: a lost or doubled unit is an error."
 	cmd.Example = "  twinhold bench pool --devstack --callers 64\n  twinhold bench claim --devstack --rtt 500us"
 	cmd.AddCommand(
-		newBenchKindCmd(a, bench.Pool, "Reserves of hot buckets: single row, optimistic row, pool, Redis counter",
+		newBenchKindCmd(a, bench.Pool, "Reserves of hot buckets: single row, optimistic row, pool, Redis counter, Redis with records",
 			"  twinhold bench pool --devstack --callers 64 --rtt 500us\n"+
 				"  twinhold bench pool --devstack --callers 1 --schemes pool,pool_combined --base pool --runs 10"),
 		newBenchKindCmd(a, bench.Claim, "Claims of holds: each alone, and combined", "  twinhold bench claim --devstack --callers 64"),
@@ -53,7 +53,8 @@ func newBenchKindCmd(a *app, kind, short, example string) *cobra.Command {
 			"With --devstack, or where there is no configuration, private servers are started for it and removed.\n" +
 			"Else it runs on the servers of a configured pod, in schemas and keys of its own that are removed at the end;\n" +
 			"the pod's tables and keys are never touched, but its servers are put under full load.\n" +
-			"Exit 0: measured, and every scheme exact. Exit 1: an error, or a scheme lost or doubled a unit.",
+			"Exit 0: measured, and every scheme exact. Exit 1: an error, or a scheme lost or doubled a unit. Exit 2: refused, since\n" +
+			"the account may not create schemas of its own there, or the server takes no writes.",
 		Example: example,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -148,6 +149,9 @@ func (f benchFlags) check() error {
 	return &exitError{code: exitFailed, err: errors.Join(errs...), hint: fmt.Sprintf("see twinhold bench %s --help; nothing was started", f.opt.Bench)}
 }
 
+// benchGrant is what a bench on a pod's servers needs.
+const benchGrant = "GRANT ALL ON `twinhold\\_bench\\_%`.*"
+
 // benchError says what to do about an error of a run.
 func benchError(err error) error {
 	var (
@@ -160,9 +164,9 @@ func benchError(err error) error {
 	case errors.As(err, &inexact):
 		return &exitError{code: exitFailed, err: err, hint: "the figures above do not count: please report it, with the command"}
 	case errors.As(err, &noSchema):
-		return &exitError{code: exitRefused, err: err, hint: "GRANT ALL ON `twinhold\\_bench\\_%`.* to the pod's MySQL user, or use --devstack; nothing was changed"}
+		return scratchError(err, benchGrant, mysqlHint(err, "use --devstack, with private servers; nothing was changed"))
 	default:
-		return &exitError{code: exitFailed, err: err, hint: "fewer --callers or a shorter --seconds may be what this machine carries; what was made for the run is removed"}
+		return scratchError(err, benchGrant, "fewer --callers or a shorter --seconds may be what this machine carries; what was made for the run is removed")
 	}
 }
 
@@ -183,12 +187,9 @@ func (a *app) benchServers(ctx context.Context, f benchFlags, named bool, p *pro
 	if err != nil {
 		return bench.Servers{}, stop, err
 	}
-	pod := &cfg.Pods[0]
-	if f.pod != "" {
-		var ok bool
-		if pod, ok = cfg.Pod(f.pod); !ok {
-			return bench.Servers{}, stop, &exitError{code: exitFailed, err: fmt.Errorf("the configuration has no pod %q", f.pod), hint: "its pods are " + podIDs(cfg)}
-		}
+	pod, err := a.podOrFirst(cfg, f.pod)
+	if err != nil {
+		return bench.Servers{}, stop, err
 	}
 	return bench.Servers{MySQL: pod.MySQL.Reveal(), Redis: pod.Redis.Reveal(), Versions: "servers of " + pod.ID}, stop, nil
 }

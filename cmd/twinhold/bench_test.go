@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/twinhold/twinhold/internal/bench"
@@ -134,7 +135,10 @@ func TestBenchErrorsHaveACode(t *testing.T) {
 		hint string
 	}{
 		{&bench.InexactError{Scheme: "pool", What: "a unit is lost"}, exitFailed, "do not count"},
-		{&bench.NoSchemaError{Schema: "s", Err: errors.New("denied")}, exitRefused, "GRANT"},
+		{&bench.NoSchemaError{Schema: "s", Err: &mysql.MySQLError{Number: 1044, Message: "Access denied"}}, exitRefused, "GRANT ALL ON `twinhold\\_bench\\_%`.*"},
+		{&bench.NoSchemaError{Schema: "s", Err: &mysql.MySQLError{Number: 1006, Message: "errno: 28 - No space left on device"}}, exitFailed, "disk space"},
+		{&bench.NoSchemaError{Schema: "s", Err: &mysql.MySQLError{Number: 1064, Message: "no SQL"}}, exitFailed, "use --devstack"},
+		{&mysql.MySQLError{Number: 1114, Message: "The table 'x' is full"}, exitFailed, "disk space"},
 		{errors.New("broken"), exitFailed, "--callers"},
 	} {
 		var e *exitError

@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"database/sql"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -84,6 +87,11 @@ func TestConns(t *testing.T) {
 	t.Run("who holds the pool", on(connsShowsWhoHoldsThePool))
 	t.Run("a token is wanted", on(connsWhereATokenIsWanted))
 	t.Run("no router", on(connsWithoutARouter))
+	t.Run("where the router is", on(connsFindsTheRouter))
+	for _, q := range []string{"CREATE USER reader", "GRANT SELECT ON `twinhold\\_%`.* TO reader"} {
+		hand(t, stack, q)
+	}
+	t.Run("half of it", on(connsPrintsTheHalfThatCouldBeRead))
 	if err := stack.MySQL.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -139,6 +147,52 @@ func connsShowsWhoHoldsThePool(t *testing.T, c *client) {
 	}
 }
 
+// What the server does not tell is an error with the statement that mends it, after what the router told.
+func connsPrintsTheHalfThatCouldBeRead(t *testing.T, c *client) {
+	db, addr := metered(t, c, "")
+	sendTagged(t, db)
+	yaml, err := os.ReadFile(c.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.config = configFile(t, strings.ReplaceAll(string(yaml), "root@", "reader@"))
+	const grant = "GRANT SELECT ON performance_schema.* TO 'reader'@'%'"
+	for _, format := range []string{"text", "json"} {
+		res := runCLI(t, "conns", "pod-1", "--admin", addr, "--server", "--config", c.config, "--format", format)
+		if res.code != exitFailed || !strings.Contains(res.out, "slow") || !strings.Contains(res.out, "denied") || !strings.Contains(res.err, "error: MySQL's half is missing: pod-1: ") ||
+			!strings.HasSuffix(res.err, "hint: as an administrator: "+grant+"\n") {
+			t.Errorf("exit %d\n%s%s", res.code, res.out, res.err)
+		}
+	}
+	res := runCLI(t, "conns", "pod-1", "--admin", addr, "--config", c.config)
+	if res.code != exitDone || res.err != "" {
+		t.Errorf("the router's half alone: exit %d, %s", res.code, res.err)
+	}
+	// Both halves are missing: there is nothing to print.
+	c.fails(exitFailed, grant, "conns", "pod-1", "--admin", "127.0.0.1:1", "--server")
+}
+
+// The router is found by address or URL, and what is neither is told how to be written.
+func connsFindsTheRouter(t *testing.T, c *client) {
+	db, addr := metered(t, c, "")
+	sendTagged(t, db)
+	for _, admin := range []string{addr, "http://" + addr, "HTTP://" + addr + "/", "http://" + addr + "/metrics"} {
+		if res := runCLI(t, "conns", "pod-1", "--admin", admin, "--config", c.config); res.code != exitDone || !strings.Contains(res.out, "slow") {
+			t.Errorf("--admin %s: exit %d\n%s%s", admin, res.code, res.out, res.err)
+		}
+	}
+	for _, admin := range []string{"http://127.0.0.1", "ftp://" + addr, "http://me:pw@" + addr, "http://" + addr + "/admin", "10.0.0.7", "http://"} {
+		c.fails(exitFailed, "as in --admin 10.0.0.7:7071", "conns", "pod-1", "--admin", admin)
+	}
+	c.fails(exitFailed, "write --admin http://HOST:PORT", "conns", "pod-1", "--admin", "https://"+addr)
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	c.fails(exitFailed, "Write --admin https://HOST:PORT", "conns", "pod-1", "--admin", secure.Listener.Addr().String())
+	c.fails(exitFailed, "is it that router's?", "conns", "pod-1", "--admin", secure.URL)
+}
+
 func connsWithoutARouter(t *testing.T, c *client) {
 	c.fails(exitFailed, "no router answers", "conns", "pod-1", "--admin", "127.0.0.1:1")
 	c.fails(exitFailed, "cannot be found", "conns", "pod-1", "--admin", "127.0.0.1:0")
@@ -147,6 +201,10 @@ func connsWithoutARouter(t *testing.T, c *client) {
 	v := c.json(exitDone, "conns", "pod-1", "--admin", "127.0.0.1:1", "--server")
 	if len(v["tags"].([]any)) != 0 || len(v["server"].([]any)) == 0 {
 		t.Errorf("%v", v)
+	}
+	text := runCLI(t, "conns", "pod-1", "--admin", "127.0.0.1:1", "--server", "--config", c.config)
+	if text.code != exitDone || strings.Contains(text.out, "by this router") || !strings.Contains(text.err, "warning: the router's half is missing") {
+		t.Errorf("exit %d\n%s%s", text.code, text.out, text.err)
 	}
 }
 

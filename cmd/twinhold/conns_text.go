@@ -8,12 +8,18 @@ import (
 )
 
 func (c connsAnswer) text(w io.Writer) error {
-	errs := []error{writef(w, "%s, by this router:\n", c.Pod), tagsText(w, c.Tags)}
+	var errs []error
+	if !c.alone {
+		errs = append(errs, writef(w, "%s, by this router:\n", c.Pod), tagsText(w, c.Tags))
+	}
 	if c.Untagged > 0 {
 		errs = append(errs, writef(w, "  ! %s without a conn_tag\n", plural(int(c.Untagged), "statement")))
 	}
 	if c.Server != nil {
 		errs = append(errs, writef(w, "%s, by its MySQL, all clients:\n", c.Pod), serverText(w, c.Server))
+	}
+	if c.ServerError != "" {
+		errs = append(errs, writef(w, "%s, by its MySQL: not known, %s\n", c.Pod, c.ServerError))
 	}
 	if c.ServerLost > 0 {
 		errs = append(errs, writef(w, "  ! %s of this server stand under no digest: performance_schema_digests_size is too small, or TRUNCATE the table\n", plural(int(c.ServerLost), "statement")))

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,13 +40,9 @@ func (a *app) onPods(ctx context.Context, id string, f func([]*killswitch.Contro
 	if err != nil {
 		return err
 	}
-	pods := cfg.Pods
-	if id != "" {
-		pc, ok := cfg.Pod(id)
-		if !ok {
-			return &exitError{code: exitFailed, err: fmt.Errorf("there is no pod %q in %s", id, a.configPath), hint: "the pods are: " + podNames(cfg)}
-		}
-		pods = []config.Pod{*pc}
+	pods, err := a.podsOf(cfg, id)
+	if err != nil {
+		return err
 	}
 	var controls []*killswitch.Control
 	for _, pc := range pods {
@@ -83,15 +77,6 @@ func (a *app) control(ctx context.Context, cfg *config.Config, pc config.Pod) (c
 
 // controlClose bounds how long the end of a command waits for connections to close.
 const controlClose = time.Second
-
-func podNames(cfg *config.Config) string {
-	names := make([]string, 0, len(cfg.Pods))
-	for _, p := range cfg.Pods {
-		names = append(names, p.ID)
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
-}
 
 // controlHint gives an error of the kill switch its exit code, and says what to do now.
 func controlHint(err error) error {

@@ -10,11 +10,11 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/spf13/cobra"
 
 	"github.com/twinhold/twinhold/config"
 	"github.com/twinhold/twinhold/internal/doctor"
+	"github.com/twinhold/twinhold/internal/mysqlerr"
 	"github.com/twinhold/twinhold/internal/podset"
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -143,23 +143,12 @@ func fenceOf(store string, s side[reservation.Fence]) string {
 // unreadHint is about the schema only where that is the trouble.
 func unreadHint(fromMySQL error) string {
 	if isSchemaTrouble(fromMySQL) {
-		return "the tables are not there: run twinhold migrate"
+		return mysqlHint(fromMySQL, "")
 	}
 	return "mend the store that does not answer"
 }
 
-func isSchemaTrouble(err error) bool { return isMySQLError(err, noSuchTable) }
-
-func isMySQLError(err error, number uint16) bool {
-	var e *mysql.MySQLError
-	return errors.As(err, &e) && e.Number == number
-}
-
-// MySQL's ER_NO_SUCH_TABLE and ER_BAD_DB_ERROR.
-const (
-	noSuchTable  = 1146
-	noSuchSchema = 1049
-)
+func isSchemaTrouble(err error) bool { return mysqlerr.Of(err) == mysqlerr.NoTable }
 
 func fenceText(f reservation.Fence) string {
 	if f.Epoch == 0 {
@@ -167,6 +156,9 @@ func fenceText(f reservation.Fence) string {
 	}
 	return fmt.Sprintf("epoch %d, %s", f.Epoch, f.Stage)
 }
+
+// askedWhere is what to do about a store that could not be asked.
+const askedWhere = "is it running, and are address, user and password right?"
 
 func examineMySQL(ctx context.Context, p *podset.Pod) []doctorFinding {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
@@ -178,11 +170,7 @@ func examineMySQL(ctx context.Context, p *podset.Pod) []doctorFinding {
 		found = append(found, asked...)
 	}
 	if err != nil {
-		fix := "is it running, and are address, user and password right?"
-		if isMySQLError(err, noSuchSchema) {
-			fix = "create the schema, as in CREATE DATABASE name; then run twinhold migrate"
-		}
-		return []doctorFinding{{Pod: p.Config.ID, Store: "mysql", Check: "answers", Result: resultFailure, Found: oneLine(err), Fix: fix}}
+		return []doctorFinding{{Pod: p.Config.ID, Store: "mysql", Check: "answers", Result: resultFailure, Found: oneLine(err), Fix: mysqlHint(err, askedWhere)}}
 	}
 	return ofStore(p.Config.ID, "mysql", found)
 }
@@ -216,7 +204,7 @@ func examineReplica(ctx context.Context, p *podset.Pod) []doctorFinding {
 	b, err := rounds.Behind(ctx)
 	switch {
 	case err != nil:
-		d.Found, d.Fix = oneLine(err), "is it running, and are address, user and password right? Until then reconcile reads the primary"
+		d.Found, d.Fix = oneLine(err), askedWhere+" Until then reconcile reads the primary"
 	case b.Stopped:
 		d.Found, d.Fix = "it does not follow its primary any more", "see SHOW REPLICA STATUS on it, then START REPLICA"
 	case b.Lag > replicaLag:
@@ -232,7 +220,7 @@ func examineRedis(ctx context.Context, p *podset.Pod) []doctorFinding {
 	defer cancel()
 	found, err := p.Redis.Check(ctx)
 	if err != nil {
-		return []doctorFinding{{Pod: p.Config.ID, Store: "redis", Check: "answers", Result: resultFailure, Found: oneLine(err), Fix: "is it running, and are address, user and password right?"}}
+		return []doctorFinding{{Pod: p.Config.ID, Store: "redis", Check: "answers", Result: resultFailure, Found: oneLine(err), Fix: askedWhere}}
 	}
 	return ofStore(p.Config.ID, "redis", found)
 }

@@ -27,6 +27,7 @@ func TestDoctorExaminesTheServer(t *testing.T) {
 		"version": resultOK, "lock_wait": resultOK, "session": resultOK, "isolation": resultOK, "max_allowed_packet": resultOK,
 		"thread_concurrency": resultOK, "redo_flush": resultOK, "binlog_sync": resultOK, "read_only": resultOK, "performance_schema": resultOK,
 		"deadlock_detect": resultOK, "purge_lag": resultOK, "read_views": resultOK, "privileges_serve": resultOK, "privileges_ddl": resultOK,
+		"privileges_conns":  resultOK,
 		"privileges_global": resultWarning,
 	} {
 		c.want(finding(t, v, "mysql", check), "result", result)

@@ -7,9 +7,9 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/spf13/cobra"
 
+	"github.com/twinhold/twinhold/internal/conntag"
 	"github.com/twinhold/twinhold/internal/devstack"
 	"github.com/twinhold/twinhold/internal/lab"
 )
@@ -33,7 +33,8 @@ func newLabCmd(a *app) *cobra.Command {
 			"statements, what the server says of its locks, and what it means for the design.\n" +
 			"Works in a scratch schema (twinhold_lab_...) and under Redis keys of its own, and removes both; a pod's tables and\n" +
 			"keys are never touched. Without a configuration file, or with --devstack, on private servers.\n" +
-			"Exit 0: all is as the design says. Exit 2: the server shows something else, and it says what.",
+			"Exit 0: all is as the design says. Exit 1: an error. Exit 2: the server shows something else, and it says what; or\n" +
+			"refused, since the account may not create a schema or look at locks there, or the server takes no writes.",
 		Example: "  twinhold lab\n  twinhold lab --step 6\n  twinhold lab --devstack --format json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -71,7 +72,7 @@ func (a *app) lab(ctx context.Context, f labFlags) (err error) {
 	}
 	res, err := l.Run(ctx)
 	if err != nil {
-		return &exitError{code: exitFailed, err: err, hint: labHint(err)}
+		return labError(err)
 	}
 	if a.format == formatJSON {
 		if err := a.printJSON(res); err != nil {
@@ -99,30 +100,18 @@ func (a *app) labServers(ctx context.Context, f labFlags) (lab.Options, func() e
 	if err != nil {
 		return lab.Options{}, nil, err
 	}
-	pod := &cfg.Pods[0]
-	if f.pod != "" {
-		var ok bool
-		if pod, ok = cfg.Pod(f.pod); !ok {
-			return lab.Options{}, nil, &exitError{code: exitFailed, err: fmt.Errorf("the configuration has no pod %q", f.pod), hint: "its pods are " + podIDs(cfg)}
-		}
+	pod, err := a.podOrFirst(cfg, f.pod)
+	if err != nil {
+		return lab.Options{}, nil, err
 	}
 	return lab.Options{DSN: pod.MySQL.Reveal(), Redis: pod.Redis.Reveal()}, func() error { return nil }, nil
 }
 
-// labHint is about privileges where they are the trouble: the lab needs more than a pod's own user has.
-func labHint(err error) string {
+// labError says what to do about an error of a run: the lab needs more rights than a pod's own user has.
+func labError(err error) error {
 	if errors.Is(err, lab.ErrBlind) {
-		return "start the server with performance_schema=ON, or run: twinhold lab --devstack"
+		return &exitError{code: exitRefused, err: err, hint: startSeeing + ", or run: twinhold lab --devstack"}
 	}
-	var e *mysql.MySQLError
-	if errors.As(err, &e) && (e.Number == deniedDatabase || e.Number == deniedTable) {
-		return "the lab's user needs: GRANT ALL ON `twinhold\\_lab\\_%`.* and GRANT SELECT ON performance_schema.* (PROCESS too, for INNODB STATUS); or run: twinhold lab --devstack"
-	}
-	return "run: twinhold doctor, or: twinhold lab --devstack"
+	return scratchError(err, "GRANT ALL ON `twinhold\\_lab\\_%`.* and GRANT "+conntag.ServerRight+" (PROCESS too, for INNODB STATUS)",
+		"run: twinhold doctor, or: twinhold lab --devstack")
 }
-
-// What MySQL answers to a user that may not: ER_DBACCESS_DENIED_ERROR, ER_TABLEACCESS_DENIED_ERROR.
-const (
-	deniedDatabase = 1044
-	deniedTable    = 1142
-)

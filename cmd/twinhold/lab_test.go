@@ -29,7 +29,7 @@ func TestLabOnTheConfiguredServers(t *testing.T) {
 	}
 	c.fails(exitFailed, "there is no step 9", "lab", "--step", "9")
 	c.fails(exitFailed, "there is no step 0", "lab", "--step", "0")
-	c.fails(exitFailed, `the configuration has no pod "pod-3"`, "lab", "--pod", "pod-3")
+	c.fails(exitFailed, `there is no pod "pod-3"`, "lab", "--pod", "pod-3")
 }
 
 // Without a configuration the lab brings its own servers; one that was named must be there.

@@ -89,9 +89,9 @@ func (a *app) reconcile(ctx context.Context, id string, f reconcileFlags) error 
 	if err != nil {
 		return err
 	}
-	pc, ok := cfg.Pod(id)
-	if !ok {
-		return &exitError{code: exitFailed, err: fmt.Errorf("there is no pod %q in %s", id, a.configPath), hint: "the pods are: " + podNames(cfg)}
+	pc, err := a.podNamed(cfg, id)
+	if err != nil {
+		return err
 	}
 	p, err := podset.OpenStores(ctx, cfg, *pc)
 	if err != nil {
@@ -118,7 +118,7 @@ func (a *app) reconcile(ctx context.Context, id string, f reconcileFlags) error 
 
 func reconcileHint(err error) string {
 	if isSchemaTrouble(err) {
-		return "the tables are not there: run twinhold migrate"
+		return mysqlHint(err, "")
 	}
 	return "nothing was judged, since not all could be read: does MySQL answer (twinhold doctor)?"
 }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -92,8 +91,8 @@ func (a *app) openPods(ctx context.Context, private bool, opt devpods.Options, l
 		if cfg, err = a.loadConfig(); err != nil {
 			return nil, nil, nil, err
 		}
-		if _, ok := cfg.Pod(only); only != "" && !ok {
-			return nil, nil, nil, &exitError{code: exitFailed, err: fmt.Errorf("the configuration has no pod %q", only), hint: "its pods are " + podIDs(cfg)}
+		if _, err := a.podsOf(cfg, only); err != nil {
+			return nil, nil, nil, err
 		}
 	}
 	o := podset.Options{Logger: log, Only: only}
@@ -110,14 +109,6 @@ func (a *app) openPods(ctx context.Context, private bool, opt devpods.Options, l
 		return errors.Join(set.Close(ctx), stop())
 	}
 	return set, cfg, closeAll, nil
-}
-
-func podIDs(cfg *config.Config) string {
-	ids := make([]string, 0, len(cfg.Pods))
-	for _, p := range cfg.Pods {
-		ids = append(ids, p.ID)
-	}
-	return strings.Join(ids, ", ")
 }
 
 // closeTimeout bounds what the end of a command waits for: the mirror's queue, claims under way.

@@ -84,9 +84,20 @@ func (a *app) adminTokens(cfg *config.Config) (server.Tokens, error) {
 
 func serverOptions(cfg *config.Config, set *podset.Set, tokens server.Tokens, log *slog.Logger, reg *prometheus.Registry) server.Options {
 	return server.Options{
-		Router: set.Router, DataListen: cfg.Data.Listen, AdminListen: cfg.Admin.Listen, Tokens: tokens,
+		Router: set.Router, PodOf: podOf(set), DataListen: cfg.Data.Listen, AdminListen: cfg.Admin.Listen, Tokens: tokens,
 		DataTLS: cfg.Data.TLS, AdminTLS: cfg.Admin.TLS, MaxInFlight: cfg.Data.MaxInFlight,
 		Logger: log, Registerer: reg, Gatherer: reg, Pods: serverPods(set),
+	}
+}
+
+// podOf names a shop's pod as the router knows it now.
+func podOf(set *podset.Set) func(shop int64) string {
+	return func(shop int64) string {
+		p, err := set.Router.PodOf(shop)
+		if err != nil {
+			return ""
+		}
+		return p.ID()
 	}
 }
 

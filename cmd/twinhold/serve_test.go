@@ -197,6 +197,24 @@ func TestSIGTERMUnderLoadLosesNoAnswer(t *testing.T) {
 	t.Logf("%d answered, %d known", b.count(), len(kept))
 }
 
+// What a 503 does not tell its caller, the log tells with the pod.
+func TestTheLogSaysWhyACallWasUnavailable(t *testing.T) {
+	pods, stack := podsettest.Pods(t, 1)
+	p := startServe(t, configFile(t, freePorts(pods.YAML)))
+	if err := stack.Redis.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	b := &buyers{http: &http.Client{Transport: &http.Transport{}, Timeout: 20 * time.Second}, url: "http://" + p.data + "/twinhold.v1.ReservationService/"}
+	defer b.http.CloseIdleConnections()
+	if _, err := b.post("Reserve", `{"shopId":"1","idempotencyKey":"order-17-of-anna","lines":[{"itemId":"1","groupId":"1","quantity":1}]}`); err == nil || !strings.Contains(err.Error(), "503") {
+		t.Errorf("a reserve without Redis: %v", err)
+	}
+	_, log := p.term(t)
+	if why := regexp.MustCompile(`level=WARN msg="a call could not be answered" pod=pod-1 op=Reserve shop=1 cause="redis is unavailable: \S`); !why.MatchString(log) || strings.Contains(log, "anna") {
+		t.Errorf("the log has no line %s, or a key:\n%s", why, log)
+	}
+}
+
 func states(s reservation.Snapshot) map[string]string {
 	m := map[string]string{}
 	for _, r := range s.Records {

@@ -30,7 +30,7 @@ func costSchemes() []scheme {
 	}
 	for _, n := range []int{1, 10, 100, 749} {
 		z := size{part: partLines, base: "lines_1", stock: cartStock, lines: n, alone: true}
-		all = append(all, costScheme(fmt.Sprintf("carts of %s, one unit each", count(n, "line", "lines")), z, int64(n), setUpPool))
+		all = append(all, costScheme(fmt.Sprintf("carts of %s, one unit each, of a bucket a line", count(n, "line", "lines")), z, int64(n), setUpPool))
 	}
 	return all
 }

@@ -36,7 +36,7 @@ type place struct {
 
 const cleanUpTimeout = 30 * time.Second
 
-// NoSchemaError: the server did not let a scratch schema be created. Nothing was changed.
+// NoSchemaError: a scratch schema could not be created; Err says why. Nothing was changed.
 type NoSchemaError struct {
 	Schema string
 	Err    error
@@ -75,12 +75,8 @@ func (s *scratch) add(ctx context.Context, buckets int) (place, error) {
 		_, err := db.ExecContext(ctx, qSchemaCreate+name)
 		return err
 	})
-	var me *mysql.MySQLError
-	switch {
-	case errors.As(err, &me):
+	if err != nil {
 		return place{}, &NoSchemaError{Schema: name, Err: err}
-	case err != nil:
-		return place{}, fmt.Errorf("create schema %s: %w", name, err)
 	}
 	cfg.DBName = name
 	p := place{DSN: cfg.FormatDSN(), Redis: s.servers.Redis, Prefix: "{" + strings.ReplaceAll(name, "_", "-") + "}", Buckets: buckets}

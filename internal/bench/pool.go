@@ -102,7 +102,7 @@ func readPool(ctx context.Context, p place, stock int64) (books, error) {
 
 type pool struct {
 	store *mysqlstore.Store
-	lines int // of each cart, the first of the call's bucket; the others are of the buckets after it
+	lines int // of each cart
 }
 
 func openPool(ctx context.Context, j Job, alone bool) (session, error) {
@@ -125,11 +125,7 @@ func openPool(ctx context.Context, j Job, alone bool) (session, error) {
 func (p *pool) close() error { return p.store.Close() }
 
 func (p *pool) reserve(ctx context.Context, c call) (reply, error) {
-	lines := make([]reservation.Line, p.lines)
-	for n := range lines {
-		lines[n] = reservation.Line{Item: int64(c.bucket+n) + 1, Group: group, Quantity: 1}
-	}
-	req, err := reservation.NewRequest(shop, c.key, lines, ttl, reservation.Limits{})
+	req, err := cartOf(c, p.lines)
 	if err != nil {
 		return reply{}, err
 	}
@@ -137,11 +133,25 @@ func (p *pool) reserve(ctx context.Context, c call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	return replyOf(res), nil
+}
+
+// cartOf is a call as our stores take it, one unit a line: the first of the call's bucket, the others of those after it.
+func cartOf(c call, size int) (reservation.Request, error) {
+	lines := make([]reservation.Line, size)
+	for n := range lines {
+		lines[n] = reservation.Line{Item: int64(c.bucket+n) + 1, Group: group, Quantity: 1}
+	}
+	return reservation.NewRequest(shop, c.key, lines, ttl, reservation.Limits{})
+}
+
+// replyOf is what our stores answered to a reserve.
+func replyOf(res reservation.Result) reply {
 	r := reply{answer: granted, replayed: res.Replayed}
 	if res.Record.Outcome != reservation.Granted {
 		r.answer = rejected
 	}
-	return r, nil
+	return r
 }
 
 func (p *pool) claim(ctx context.Context, id reservation.ID) (reply, error) {

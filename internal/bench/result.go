@@ -158,8 +158,11 @@ func median(vs []float64) float64 {
 // WriteText writes one table, ratios first.
 func (r Result) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "bench %s: %s, %s of %gs; median of the rounds\n",
-		r.Bench, count(r.Buckets, "bucket", "buckets"), count(r.Runs, "round", "rounds"), r.Seconds)
+	buckets := count(r.Buckets, "bucket", "buckets")
+	if r.Bench == Cost { // where carts have many lines, each is of a bucket of its own
+		buckets = "buckets as each scheme says"
+	}
+	fmt.Fprintf(&b, "bench %s: %s, %s of %gs; median of the rounds\n", r.Bench, buckets, count(r.Runs, "round", "rounds"), r.Seconds)
 	for _, extra := range []struct {
 		on   bool
 		text string

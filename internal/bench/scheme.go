@@ -168,6 +168,7 @@ func benchOf(name string) (bench, bool) {
 			poolScheme("pool", "the pool, each call in a transaction of its own", true),
 			poolScheme("pool_combined", "the pool, calls of a bucket combined", false),
 			counterScheme(),
+			redisReserveScheme(),
 		}}, true
 	case Claim:
 		return bench{name: name, stock: plenty, loads: claims, schemes: []scheme{

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -24,6 +25,9 @@ LEFT JOIN performance_schema.events_transactions_current x ON x.THREAD_ID = s.TH
 WHERE s.CURRENT_SCHEMA = DATABASE() AND s.NESTING_EVENT_LEVEL = 0 AND s.SQL_TEXT IS NOT NULL
   AND t.PROCESSLIST_ID <> CONNECTION_ID() AND (s.END_EVENT_ID IS NULL OR x.STATE = 'ACTIVE' AND x.AUTOCOMMIT = 'NO')`
 	qWatching = "SELECT /* conn_tag:conns */ @@performance_schema"
+	qAccount  = "SELECT /* conn_tag:conns */ CURRENT_USER()"
+	// EXPLAIN needs the rights of what it explains, whichever way they were given, and reads nothing.
+	explain = "EXPLAIN "
 )
 
 // ServerUsage is what the server itself counts of one tag in the connection's schema, over all clients, since its
@@ -68,6 +72,39 @@ func OnServer(ctx context.Context, db *sql.DB) (usage []ServerUsage, lost int64,
 	}
 	slices.SortFunc(usage, func(a, b ServerUsage) int { return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Tag, b.Tag)) })
 	return usage, lost, nil
+}
+
+// MayAskServer is nil where the account of db may read what OnServer reads; else what the server says.
+func MayAskServer(ctx context.Context, db *sql.DB) error {
+	for _, q := range []string{qDigests, qNow} {
+		if err := try(ctx, db, explain+q); err != nil {
+			return fmt.Errorf("conntag: %w", err)
+		}
+	}
+	return nil
+}
+
+func try(ctx context.Context, db *sql.DB, query string) error {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	return errors.Join(rows.Err(), rows.Close())
+}
+
+// ServerRight is what OnServer needs.
+const ServerRight = "SELECT ON performance_schema.*"
+
+// GrantForServer is the statement that lets the account of db read what OnServer reads.
+func GrantForServer(ctx context.Context, db *sql.DB) (string, error) {
+	var account string
+	if err := db.QueryRowContext(ctx, qAccount).Scan(&account); err != nil {
+		return "", fmt.Errorf("conntag: ask for the account: %w", err)
+	}
+	at := strings.LastIndexByte(account, '@') // a host has none
+	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+	return "GRANT " + ServerRight + " TO " + quote(account[:at]) + "@" + quote(account[at+1:]), nil
 }
 
 // of finds the entry of a statement's tag.

@@ -40,7 +40,7 @@ func Examine(ctx context.Context, db *sql.DB, o Options) ([]reservation.Finding,
 		return nil, err
 	}
 	found := v.findings()
-	for _, look := range []func(context.Context, *sql.DB, Options) (reservation.Finding, error){purgeLag, readViews, serveRights, migrateRights, globalRights} {
+	for _, look := range []func(context.Context, *sql.DB, Options) (reservation.Finding, error){purgeLag, readViews, serveRights, migrateRights, globalRights, connsRights} {
 		f, err := look(ctx, db, o)
 		if err != nil {
 			return nil, err

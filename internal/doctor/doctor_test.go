@@ -106,6 +106,7 @@ func TestEachWrongVariableIsExactlyOneFinding(t *testing.T) {
 		{"innodb_flush_log_at_trx_commit", "0", "1", "redo_flush=warning:a crash of mysqld"},
 		{"sync_binlog", "100", "1", "binlog_sync=warning:sync_binlog is 100"},
 		{"innodb_thread_concurrency", "8", "0", "thread_concurrency=warning:is 8"},
+		{"max_allowed_packet", "1024", "67108864", "max_allowed_packet=failure:1 KiB"},
 		{"max_allowed_packet", "4194304", "67108864", "max_allowed_packet=failure:4.0 MiB"},
 		{"transaction_isolation", "'READ-UNCOMMITTED'", "'REPEATABLE-READ'", "isolation=failure:not committed"},
 		{"transaction_isolation", "'SERIALIZABLE'", "'REPEATABLE-READ'", "isolation=warning:SERIALIZABLE"},
@@ -201,7 +202,8 @@ func TestAccounts(t *testing.T) {
 	w := newWard(t, devtest.MySQL(t))
 	schema := w.name()
 	all := "SELECT, INSERT, UPDATE, DELETE"
-	blind := []string{"purge_lag=warning:PROCESS", "read_views=warning:PROCESS"}
+	noConns := "privileges_conns=warning:twinhold conns --server cannot be used"
+	blind := []string{"purge_lag=warning:PROCESS", "read_views=warning:PROCESS", noConns}
 	cannotMigrate := "privileges_ddl=warning:it lacks CREATE, ALTER, INDEX, DROP"
 	process := "GRANT PROCESS ON *.* TO {user}"
 	for name, c := range map[string]struct {
@@ -209,11 +211,11 @@ func TestAccounts(t *testing.T) {
 		want   []string
 	}{
 		"serve": {[]string{"GRANT " + all + " ON {schema}.* TO {user}"}, append(blind, cannotMigrate)},
-		"watch": {[]string{"GRANT " + all + " ON {schema}.* TO {user}", process}, []string{cannotMigrate}},
+		"watch": {[]string{"GRANT " + all + " ON {schema}.* TO {user}", process}, []string{cannotMigrate, noConns}},
 		"migrate": {
-			[]string{"GRANT " + all + ", CREATE, ALTER, INDEX, DROP ON {schema}.* TO {user}", process}, nil,
+			[]string{"GRANT " + all + ", CREATE, ALTER, INDEX, DROP ON {schema}.* TO {user}", process}, []string{noConns},
 		},
-		"pattern": {[]string{"GRANT " + all + ", CREATE, ALTER, INDEX, DROP ON `t\\_%`.* TO {user}", process}, nil},
+		"pattern": {[]string{"GRANT " + all + ", CREATE, ALTER, INDEX, DROP ON `t\\_%`.* TO {user}", process}, []string{noConns}},
 		"reader": {
 			[]string{"GRANT SELECT ON {schema}.* TO {user}"},
 			append(blind, cannotMigrate, "privileges_serve=failure:UPDATE on inventory_ledger"),
@@ -237,6 +239,8 @@ func TestAccounts(t *testing.T) {
 		w.wantOnly(name, w.examine(w.open(w.as(user)), Options{}), c.want...)
 	}
 	w.serves(w.as("u_serve"))
+	w.run(w.examine(w.open(w.as("u_watch")), Options{})["privileges_conns"].Fix) // the statement as it is told
+	w.wantOnly("conns", w.examine(w.open(w.as("u_watch")), Options{}), cannotMigrate)
 	if err := mysqlstore.Migrate(t.Context(), strings.Replace(devtest.Schema(t), "root@", "u_pattern@", 1)); err != nil {
 		t.Errorf("an account with the rights that migrate needs: %v", err)
 	}

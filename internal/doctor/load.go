@@ -7,36 +7,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
+	"github.com/twinhold/twinhold/internal/mysqlerr"
 	"github.com/twinhold/twinhold/reservation"
 )
 
-// The server's words for "you may not" and "not here".
-const (
-	erAccessDenied      = 1044 // of a schema
-	erTableAccessDenied = 1142
-	erSpecificDenied    = 1227 // a privilege is named
-	erNoSuchTable       = 1146
-	erOptionPrevents    = 1290 // the server is read-only
-)
-
-func denied(err error) bool {
-	n := number(err)
-	return n == erAccessDenied || n == erTableAccessDenied || n == erSpecificDenied
-}
-
-func isMissing(err error) bool  { return number(err) == erNoSuchTable }
-func isReadOnly(err error) bool { return number(err) == erOptionPrevents }
-
-// number is the server's, 0 for an error that is not its own.
-func number(err error) uint16 {
-	var e *mysql.MySQLError
-	if errors.As(err, &e) {
-		return e.Number
-	}
-	return 0
-}
+func denied(err error) bool { return mysqlerr.Of(err) == mysqlerr.Denied }
 
 // unseen is a check that the account lacks PROCESS for.
 func unseen(check string) reservation.Finding {

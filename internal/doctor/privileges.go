@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/twinhold/twinhold/internal/conntag"
+	"github.com/twinhold/twinhold/internal/mysqlerr"
 	"github.com/twinhold/twinhold/reservation"
 )
 
@@ -16,14 +18,14 @@ func serveRights(ctx context.Context, db *sql.DB, _ Options) (reservation.Findin
 	const check = "privileges_serve"
 	var lacks []string
 	for _, m := range serving() {
-		err := try(ctx, db, m.query)
-		switch {
-		case denied(err):
+		switch err := try(ctx, db, m.query); mysqlerr.Of(err) {
+		case 0:
+		case mysqlerr.Denied:
 			lacks = append(lacks, m.right+" on "+m.table)
-		case isReadOnly(err): // its own finding says so
+		case mysqlerr.ReadOnly: // its own finding says so
 			return reservation.Finding{Check: check, Severity: reservation.Fine, Found: "not known: the server takes no writes"}, nil
-		case isMissing(err): // the schema's own finding says so
-		case err != nil:
+		case mysqlerr.NoTable: // the schema's own finding says so
+		default:
 			return reservation.Finding{}, fmt.Errorf("doctor: try the account's rights: %w", err)
 		}
 	}
@@ -110,7 +112,27 @@ func globalRights(ctx context.Context, db *sql.DB, _ Options) (reservation.Findi
 		}
 	}
 	return reservation.Judge(check, len(much) == 0, reservation.Warning, user+" has "+orNothing(much)+" on *.*",
-		"give the pod an account of its own with SELECT, INSERT, UPDATE, DELETE on its schema (PROCESS on *.* for this command)"), nil
+		"give the pod an account of its own with SELECT, INSERT, UPDATE, DELETE on its schema (PROCESS on *.* for this command, "+conntag.ServerRight+" for conns --server)"), nil
+}
+
+// connsRights tells whether twinhold conns --server may read the server's statement tables. Nothing else needs them.
+func connsRights(ctx context.Context, db *sql.DB, _ Options) (reservation.Finding, error) {
+	const check = "privileges_conns"
+	err := conntag.MayAskServer(ctx, db)
+	switch {
+	case err == nil:
+		return reservation.Finding{Check: check, Severity: reservation.Fine, Found: conntag.ServerRight + ", for conns --server"}, nil
+	case !denied(err):
+		return reservation.Finding{}, fmt.Errorf("doctor: try the account's rights: %w", err)
+	}
+	grant, err := conntag.GrantForServer(ctx, db)
+	if err != nil {
+		return reservation.Finding{}, fmt.Errorf("doctor: try the account's rights: %w", err)
+	}
+	return reservation.Finding{
+		Check: check, Severity: reservation.Warning, Found: "twinhold conns --server cannot be used; nothing else needs " + conntag.ServerRight,
+		Fix: grant,
+	}, nil
 }
 
 func orNothing(s []string) string {

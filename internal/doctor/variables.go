@@ -96,8 +96,20 @@ func (v variables) isolationOf() reservation.Finding {
 }
 
 func (v variables) packets() reservation.Finding {
-	return reservation.Judge("max_allowed_packet", v.packet >= minPacket, reservation.Failure, fmt.Sprintf("%.1f MiB", float64(v.packet)/(1<<20)),
+	return reservation.Judge("max_allowed_packet", v.packet >= minPacket, reservation.Failure, sizeText(v.packet),
 		"set max_allowed_packet to 16M at least (64M is the default): a large cart, and a batch of many, are one packet")
+}
+
+// sizeText gives bytes in the largest unit that does not hide them.
+func sizeText(bytes int64) string {
+	switch {
+	case bytes >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
+	case bytes%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", bytes>>10)
+	default:
+		return fmt.Sprintf("%.1f KiB", float64(bytes)/(1<<10))
+	}
 }
 
 func (v variables) concurrency() reservation.Finding {

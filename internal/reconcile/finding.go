@@ -88,6 +88,9 @@ func (f Finding) where() string {
 const first = "find the cause first (the audit, the statements that were run by hand); `twinhold freeze %s --bucket %s --reason ...` " +
 	"stops new reservations of it meanwhile; then: "
 
+// ledgerBack is for a bucket that has lost its ledger row.
+const ledgerBack = "put the ledger row back from a backup or from its entries (on_hand is their sum, version their highest)"
+
 func (r *Reconciler) mendBucket(b reservation.Bucket, format string, args ...any) string {
 	return fmt.Sprintf(first, r.opts.Pod, b) + fmt.Sprintf(format, args...)
 }

@@ -87,7 +87,7 @@ func (r *Reconciler) judgeLine(p *page, l liveLine) {
 		p.add(Finding{
 			Check: LineBucket, Bucket: b, Reservation: id,
 			Found: fmt.Sprintf("a live line of %d is of a bucket that has no ledger row: it cannot be claimed", quantity),
-			Fix:   "put the ledger row back from a backup or from its entries (on_hand is their sum, version their highest)",
+			Fix:   ledgerBack,
 		}, before)
 	}
 }
@@ -98,7 +98,7 @@ func (r *Reconciler) units(ctx context.Context, conn *sql.Conn, _ *source, after
 		return Finding{
 			Check: UnitBucket, Bucket: b,
 			Found: "unit rows are there, but no ledger row: they can be reserved, and never claimed",
-			Fix: "put the ledger row back from a backup or from its entries; where the bucket is not meant to be: " +
+			Fix: ledgerBack + "; where the bucket is not meant to be: " +
 				"DELETE FROM reservation_units WHERE " + ofBucket(b),
 		}
 	})
@@ -110,7 +110,7 @@ func (r *Reconciler) entries(ctx context.Context, conn *sql.Conn, _ *source, aft
 		return Finding{
 			Check: EntryBucket, Bucket: b,
 			Found: "entries are there, but no ledger row: the bucket is unknown to every caller",
-			Fix:   "put the ledger row back from a backup or from its entries (on_hand is their sum, version their highest)",
+			Fix:   ledgerBack,
 		}
 	})
 }

@@ -1,8 +1,11 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -16,10 +19,15 @@ import (
 	"github.com/twinhold/twinhold/reservation"
 )
 
-// scripted is a router whose claim is the test's; nothing else is called.
+// scripted is a router whose claim and reserve are the test's; nothing else is called.
 type scripted struct {
 	server.Router
-	claim func(ctx context.Context) (reservation.ClaimResult, error)
+	claim   func(ctx context.Context) (reservation.ClaimResult, error)
+	reserve func(ctx context.Context) (reservation.Result, error)
+}
+
+func (r scripted) Reserve(ctx context.Context, _ int64, _ string, _ []reservation.Line, _ time.Duration) (reservation.Result, error) {
+	return r.reserve(ctx)
 }
 
 func (r scripted) Claim(ctx context.Context, _ int64, id reservation.ID) (reservation.ClaimResult, error) {
@@ -62,6 +70,87 @@ func TestEveryErrorHasItsCode(t *testing.T) {
 			t.Errorf("%v: %d %s, want %d %s %q and no cause", c.err, status, text, c.status, c.code, c.text)
 		}
 	}
+}
+
+// What a caller is not told stands in the log, with whose it was; what a caller is told is not repeated there.
+func TestTheLogHasTheCause(t *testing.T) {
+	var next error
+	var out syncBuffer
+	r := scripted{
+		claim:   func(context.Context) (reservation.ClaimResult, error) { return reservation.ClaimResult{}, next },
+		reserve: func(context.Context) (reservation.Result, error) { return reservation.Result{}, next },
+	}
+	s := start(t, server.Options{
+		Router: r, Logger: slog.New(slog.NewTextHandler(&out, nil)), PodOf: func(shop int64) string { return fmt.Sprintf("pod-of-%d", shop) },
+	})
+	const aReserve = `{"shopId":"2","idempotencyKey":"order-17-of-anna","lines":[{"itemId":"1","groupId":"1","quantity":1}]}`
+	for _, c := range []struct {
+		err            error
+		method, body   string
+		level, has, of string
+	}{
+		{
+			&reservation.UnavailableError{Store: reservation.MySQL, Cause: errors.New("dial tcp 10.0.0.7:3306: connection refused")}, "Claim", aClaim,
+			"WARN", "mysql is unavailable: dial tcp 10.0.0.7:3306: connection refused", "pod=pod-of-1 op=Claim shop=1 reservation=0198f2a0-7c1e-7abc-8def-0123456789ab",
+		},
+		{errors.New("Duplicate entry 'order-17-of-anna' for key"), "Reserve", aReserve, "ERROR", "Duplicate entry <key>", "pod=pod-of-2 op=Reserve shop=2 cause"},
+		{&reservation.CorruptError{Store: reservation.Redis, What: "{p}:key:2:order-17-of-anna is a list"}, "Reserve", aReserve, "ERROR", "{p}:key:2:<key> is a list", "pod=pod-of-2"},
+		{reservation.ErrBusy, "Reserve", aReserve, "WARN", "busy", "pod=pod-of-2"},
+		{reservation.ErrNotFound, "Claim", aClaim, "", "", ""},
+		{reservation.ErrKeyConflict, "Reserve", aReserve, "", "", ""},
+	} {
+		next = c.err
+		s.post(c.method, c.body)
+		said := out.take()
+		if c.level == "" {
+			if said != "" {
+				t.Errorf("%v is the caller's, and logged: %s", c.err, said)
+			}
+			continue
+		}
+		if strings.Count(said, "\n") != 1 || !strings.Contains(said, "level="+c.level) || !strings.Contains(said, c.has) || !strings.Contains(said, c.of) || strings.Contains(said, "anna") {
+			t.Errorf("%v is logged as %s, want one line, %s, %q, %q, no key", c.err, said, c.level, c.has, c.of)
+		}
+	}
+	for range 5 {
+		s.post("Claim", aClaim) // next is of no interest to the log
+	}
+	next = reservation.ErrBusy
+	for range 5 {
+		s.post("Reserve", aReserve)
+	}
+	if said := out.take(); said != "" {
+		t.Errorf("a cause that was logged a moment ago is logged again: %s", said)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
+	defer cancel()
+	if err := s.srv.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if said := out.take(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "left_out=5") {
+		t.Errorf("what was left out is told as %s", said)
+	}
+}
+
+// syncBuffer is a log that handlers write and a test reads.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// take gives what was written, and empties it.
+func (b *syncBuffer) take() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.buf.String()
+	b.buf.Reset()
+	return s
 }
 
 func TestAPanicEndsOneCall(t *testing.T) {

@@ -9,15 +9,16 @@ import (
 	"github.com/twinhold/twinhold/reservation"
 )
 
-// fail turns an error of the router into the caller's. Causes (addresses, statements) are for the log, not for callers.
-func (h *handlers) fail(ctx context.Context, op string, err error) error {
+// internalText is all that a caller is told of what is ours to look into.
+const internalText = "internal error: the router's log has its cause"
+
+// fail turns an error of the router into the caller's. The interceptor explained logs what is withheld.
+func fail(err error) error {
 	switch code := codeOf(err); code {
 	case connect.CodeInternal:
-		h.log.ErrorContext(ctx, "a call failed", "op", op, "err", err)
-		return connect.NewError(code, errors.New("internal error: the router's log has its cause"))
+		return connect.NewError(code, &withheld{text: internalText, cause: err})
 	case connect.CodeUnavailable:
-		h.log.DebugContext(ctx, "a call is unavailable", "op", op, "err", err)
-		return connect.NewError(code, errors.New(unavailable(err)))
+		return connect.NewError(code, &withheld{text: unavailable(err), cause: err})
 	default:
 		return reasoned(connect.NewError(code, err), err)
 	}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"connectrpc.com/connect"
@@ -23,10 +22,7 @@ type Router interface {
 }
 
 // handlers are the calls of the data API.
-type handlers struct {
-	router Router
-	log    *slog.Logger
-}
+type handlers struct{ router Router }
 
 var _ twinholdv1connect.ReservationServiceHandler = (*handlers)(nil)
 
@@ -35,11 +31,11 @@ func (h *handlers) Reserve(ctx context.Context, req *connect.Request[twinholdv1.
 	m := req.Msg
 	ttl, err := ttlOf(m)
 	if err != nil {
-		return nil, h.fail(ctx, "reserve", err)
+		return nil, fail(err)
 	}
 	res, err := h.router.Reserve(ctx, m.GetShopId(), m.GetIdempotencyKey(), linesOf(m.GetLines()), ttl)
 	if err != nil {
-		return nil, h.fail(ctx, "reserve", err)
+		return nil, fail(err)
 	}
 	return connect.NewResponse(reserveAnswer(res)), nil
 }
@@ -48,11 +44,11 @@ func (h *handlers) Reserve(ctx context.Context, req *connect.Request[twinholdv1.
 func (h *handlers) Claim(ctx context.Context, req *connect.Request[twinholdv1.ClaimRequest]) (*connect.Response[twinholdv1.ClaimResponse], error) {
 	id, err := idOf(req.Msg)
 	if err != nil {
-		return nil, h.fail(ctx, "claim", err)
+		return nil, fail(err)
 	}
 	res, err := h.router.Claim(ctx, req.Msg.GetShopId(), id)
 	if err != nil {
-		return nil, h.fail(ctx, "claim", err)
+		return nil, fail(err)
 	}
 	return connect.NewResponse(&twinholdv1.ClaimResponse{State: stateOf(res.Record.State), Late: &res.Late}), nil
 }
@@ -61,11 +57,11 @@ func (h *handlers) Claim(ctx context.Context, req *connect.Request[twinholdv1.Cl
 func (h *handlers) Release(ctx context.Context, req *connect.Request[twinholdv1.ReleaseRequest]) (*connect.Response[twinholdv1.ReleaseResponse], error) {
 	id, err := idOf(req.Msg)
 	if err != nil {
-		return nil, h.fail(ctx, "release", err)
+		return nil, fail(err)
 	}
 	res, err := h.router.Release(ctx, req.Msg.GetShopId(), id)
 	if err != nil {
-		return nil, h.fail(ctx, "release", err)
+		return nil, fail(err)
 	}
 	return connect.NewResponse(&twinholdv1.ReleaseResponse{
 		ReservationId: res.Record.ID.String(), State: stateOf(res.Record.State), Replayed: &res.Replayed,
@@ -76,11 +72,11 @@ func (h *handlers) Release(ctx context.Context, req *connect.Request[twinholdv1.
 func (h *handlers) GetReservation(ctx context.Context, req *connect.Request[twinholdv1.GetReservationRequest]) (*connect.Response[twinholdv1.GetReservationResponse], error) {
 	id, err := idOf(req.Msg)
 	if err != nil {
-		return nil, h.fail(ctx, "get", err)
+		return nil, fail(err)
 	}
 	rec, err := h.router.Get(ctx, req.Msg.GetShopId(), id)
 	if err != nil {
-		return nil, h.fail(ctx, "get", err)
+		return nil, fail(err)
 	}
 	ans := recordAnswer(rec)
 	if req.Msg.GetWithHistory() {
@@ -94,7 +90,7 @@ func (h *handlers) AdjustStock(ctx context.Context, req *connect.Request[twinhol
 	adj := reservation.Adjustment{ID: req.Msg.GetAdjustmentId(), Bucket: bucketOf(req.Msg), Delta: req.Msg.GetDelta(), Force: req.Msg.GetForce()}
 	res, err := h.router.Adjust(ctx, adj)
 	if err != nil {
-		return nil, h.fail(ctx, "adjust", err)
+		return nil, fail(err)
 	}
 	return connect.NewResponse(&twinholdv1.AdjustStockResponse{OnHand: &res.Figures.OnHand, Replayed: &res.Replayed}), nil
 }
@@ -103,11 +99,11 @@ func (h *handlers) AdjustStock(ctx context.Context, req *connect.Request[twinhol
 func (h *handlers) GetAvailability(ctx context.Context, req *connect.Request[twinholdv1.GetAvailabilityRequest]) (*connect.Response[twinholdv1.GetAvailabilityResponse], error) {
 	b := bucketOf(req.Msg)
 	if err := b.Validate(); err != nil {
-		return nil, h.fail(ctx, "availability", err)
+		return nil, fail(err)
 	}
 	av, err := h.router.Availability(ctx, b)
 	if err != nil {
-		return nil, h.fail(ctx, "availability", err)
+		return nil, fail(err)
 	}
 	return connect.NewResponse(&twinholdv1.GetAvailabilityResponse{
 		Available: &av.Available, Held: &av.Held, OnHand: &av.OnHand, Truth: av.Truth.String(),

@@ -67,5 +67,5 @@ func (s *Server) bounded(next connect.UnaryFunc) connect.UnaryFunc {
 func (s *Server) recovered(ctx context.Context, spec connect.Spec, _ http.Header, v any) error {
 	s.metrics.panics.WithLabelValues(opOf(spec)).Inc()
 	s.opt.Logger.ErrorContext(ctx, "a call panicked", "op", opOf(spec), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-	return connect.NewError(connect.CodeInternal, errors.New("internal error: the router's log has its cause"))
+	return connect.NewError(connect.CodeInternal, errors.New(internalText))
 }

@@ -25,6 +25,8 @@ const MaxBody = 512 << 10
 // Options configure a Server.
 type Options struct {
 	Router Router
+	// PodOf names a shop's pod, for the log; "" where it has none. Nil: the log does without.
+	PodOf func(shop int64) string
 	// Pods are shown and moved by the admin listener.
 	Pods []Pod
 	// DataListen and AdminListen are addresses; port 0 takes a free one.
@@ -57,6 +59,9 @@ func (o *Options) defaults() {
 	}
 	if o.Probe == 0 {
 		o.Probe = time.Second
+	}
+	if o.PodOf == nil {
+		o.PodOf = func(int64) string { return "" }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -101,6 +106,7 @@ func isLoopbackName(host string) bool {
 type Server struct {
 	opt         Options
 	metrics     *metrics
+	causes      *causes
 	data, admin *http.Server
 	pods        atomic.Pointer[[]Pod]
 	tokens      atomic.Pointer[Tokens]
@@ -119,7 +125,7 @@ func New(opt Options) (*Server, error) {
 	if err := opt.validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, metrics: newMetrics(opt.Registerer), failed: make(chan error, 1)}
+	s := &Server{opt: opt, metrics: newMetrics(opt.Registerer), causes: newCauses(opt.Logger), failed: make(chan error, 1)}
 	s.SetPods(opt.Pods)
 	if err := s.SetTokens(opt.Tokens); err != nil {
 		return nil, err
@@ -134,12 +140,12 @@ func New(opt Options) (*Server, error) {
 
 func (s *Server) dataHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(twinholdv1connect.NewReservationServiceHandler(&handlers{router: s.opt.Router, log: s.opt.Logger},
+	mux.Handle(twinholdv1connect.NewReservationServiceHandler(&handlers{router: s.opt.Router},
 		connect.WithCodec(strictJSON{"json"}), connect.WithCodec(strictJSON{"json; charset=utf-8"}),
 		connect.WithReadMaxBytes(MaxBody),
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(s.measured), connect.UnaryInterceptorFunc(s.limited)),
 		connect.WithRecover(s.recovered),
-		connect.WithInterceptors(connect.UnaryInterceptorFunc(s.bounded)),
+		connect.WithInterceptors(connect.UnaryInterceptorFunc(s.explained), connect.UnaryInterceptorFunc(s.bounded)),
 	))
 	mux.HandleFunc("GET /pods/{pod}", s.whose)
 	return mux
@@ -242,5 +248,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		err = errors.Join(err, s.admin.Close()) // a scrape that hangs is nobody's loss
 	}
 	s.serving.Wait()
+	s.causes.close()
 	return err
 }
