@@ -107,7 +107,7 @@ func TestEveryFieldIsReadFromItsKey(t *testing.T) {
 		"pool_size: 1000", "pool_size: 500", "low_water: 0.3", "low_water: 0.4", "late_claim: force", "late_claim: refuse",
 		"poll: 200ms", "poll: 300ms", "cooldown: 1h", "cooldown: 3h",
 		"timeout: 3m", "timeout: 2m", "window: 4m", "window: 3m", "skew: 5s", "skew: 6s",
-		"queue: 8192", "queue: 4096", "workers: 8", "workers: 9", "deadline: 2s", "deadline: 3s",
+		"queue: 8192", "queue: 4096", "workers: 64", "workers: 65", "deadline: 2s", "deadline: 3s",
 		"failures: 10", "failures: 11", "open_for: 5s", "open_for: 6s", "probes: 3", "probes: 4", "settle: 2s", "settle: 3s",
 		"connections: 64", "connections: 65", "deadline: 1s", "deadline: 600ms", "deadline: 5s", "deadline: 6s",
 		"limit: 1s", "limit: 2s", "lock_wait: 2s", "lock_wait: 3s", "attempts: 40", "attempts: 41", "statements: true", "statements: false", "reconcile: 5m", "reconcile: 6m",

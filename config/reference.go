@@ -8,7 +8,7 @@ import "time"
 //	tuning:
 //	  mirror:                  # the store that follows, in shadow
 //	    queue: 8192            # operations that may wait per pod; one more is a gap, counted as queue_full
-//	    workers: 8             # mirror writes at once per pod; operations of one reservation share a worker
+//	    workers: 64            # mirror writes at once per pod; operations of one reservation share a worker
 //	    deadline: 2s           # for one mirror write, its retries included; past it the operation is a gap
 //	    breaker:
 //	      failures: 10         # failures in a row that open it
@@ -106,7 +106,7 @@ type SweepTuning struct {
 func defaultTuning() Tuning {
 	return Tuning{
 		Mirror: MirrorTuning{
-			Queue: 8192, Workers: 8, Deadline: 2 * time.Second,
+			Queue: 8192, Workers: 64, Deadline: 2 * time.Second,
 			Breaker: BreakerTuning{Failures: 10, OpenFor: 5 * time.Second, Probes: 3},
 		},
 		Settle:  2 * time.Second,

@@ -12,20 +12,24 @@ import (
 	"github.com/twinhold/twinhold/reservation"
 )
 
-// attempt is one try of a mirror operation: in the lane of its first bucket if it is a plain one, or by itself.
+// attempt is one try of a mirror operation: in a lane if it is a plain one, or by itself. Ends of holds meet in the lane of
+// their first bucket, new reservations in that of the store.
 func (m *mirroring) attempt(ctx context.Context, locked bool) error {
 	kind := m.lane()
 	if locked || kind == 0 {
 		return m.try(ctx, locked)
 	}
 	rec := m.op.Record
+	key := laneKey{kind, rec.Lines[0].Bucket(rec.Shop)}
 	mem := &member{ctx: ctx, stamp: m.st, id: rec.ID, shop: rec.Shop, lines: len(rec.Lines), leaving: &m.op}
 	if kind == arriveLane {
 		rec.Marked = false
+		key.bucket = reservation.Bucket{} // of all buckets: they wait for no row that anybody holds
 		mem = (&arrival{rec: rec}).member(ctx, m.st)
 	}
+	mem.gathers = true
 	m.told.turn.end()
-	if m.told = m.s.join(laneKey{kind, rec.Lines[0].Bucket(rec.Shop)}, m.op.Op, mem); m.told.answered() {
+	if m.told = m.s.join(key, m.op.Op, mem); m.told.answered() {
 		m.res = m.told.judged
 		return m.told.err
 	}

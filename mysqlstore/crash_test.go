@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -34,6 +35,7 @@ type crashJob struct {
 	CrowdIDs        []reservation.ID
 	CrowdClaims     bool
 	Singly          bool // without packets of several statements
+	Gathers         bool // the mirror's operations wait for company
 }
 
 func crashChild() {
@@ -55,8 +57,12 @@ func runCrashJob(text []byte) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	gather := time.Duration(-1)
+	if job.Gathers {
+		gather = time.Millisecond
+	}
 	s, err := mysqlstore.Open(ctx, mysqlstore.Options{
-		DSN: job.DSN, Pod: job.Pod, Retention: time.Hour, WriteTimeout: 3 * time.Second, NoMultiStatements: job.Singly,
+		DSN: job.DSN, Pod: job.Pod, Retention: time.Hour, WriteTimeout: 3 * time.Second, NoMultiStatements: job.Singly, MirrorGather: gather,
 		Failpoint: func(point string) {
 			if point == job.Point {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -182,16 +188,19 @@ func TestMirrorKilled(t *testing.T) {
 		{granted, "mirror_reserve", 10, []string{"units", "record", "lines", "commit", "committed"}, 6},
 		{granted, "mirror_reserve", 3, []string{"ledger", "record", "lines", "commit", "committed"}, -1},
 		{released, "mirror_release", 10, []string{"ledger", "record", "lines", "commit", "committed"}, 10},
+		{granted, "mirror_reserve_shared", 10, []string{"units", "record", "lines", "commit", "committed"}, 6},
+		{released, "mirror_ledger_shared", 10, []string{"ledger", "record", "lines", "commit", "committed"}, 10},
 	} {
 		for _, point := range c.points {
 			item++
 			stockOne(t, b, item, c.stock)
 			rec := truthRecord(t, fmt.Sprint("k", item), reservation.Held, time.Minute, line(item, 4))
-			if c.path == "mirror_release" {
+			if c.left == 10 {
 				b.mirror(granted(rec))
 			}
 			op := c.op(rec)
-			killedAt(t, b, crashJob{Point: c.path + "." + point, Op: &op})
+			shared := strings.HasSuffix(c.path, "_shared")
+			killedAt(t, b, crashJob{Point: c.path + "." + point, Op: &op, Gathers: shared, Singly: shared})
 			b.invariants()
 			if j := b.mirror(op); j.State != op.Record.State || j.Stored == (point == "committed") {
 				t.Errorf("%s of %d killed at %s, again: %+v", c.path, c.stock, point, j)

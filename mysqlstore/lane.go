@@ -61,7 +61,9 @@ type member struct {
 	lines int
 	units int64
 	apart bool // it never shares, and nobody runs beside it
-	looks bool // it reads a record without locks, and has nothing to run by itself
+	looks bool // it reads a record without locks
+	// gathers: nobody waits for it, so it waits for company.
+	gathers bool
 
 	reserve *reserving
 	ending  *ending
@@ -110,6 +112,8 @@ type lane struct {
 	queue   []*member // first come, first served
 	running int       // transactions, alone or shared
 	carried int       // members of these
+	ripe    bool      // who waits has waited for company long enough; of lanes that gather
+	timer   bool      // ends that wait
 	apart   bool      // the one that runs lets none run beside it
 }
 
@@ -234,14 +238,40 @@ func (s *Store) leave(t *turn) {
 	l.carried -= t.members
 	l.apart = l.apart && !t.apart
 	s.advance(l)
-	if l.running == 0 && len(l.queue) == 0 {
+	s.close(l)
+}
+
+// gathers tells whether nobody waits for the members' answers, so that they may wait for each other.
+func (k laneKind) gathers() bool { return k == arriveLane || k == leaveLane }
+
+// gathering tells whether a lane waits for company still, and sees to it that this ends.
+func (s *Store) gathering(l *lane) bool {
+	if !l.key.kind.gathers() || l.ripe || s.opts.MirrorGather <= 0 {
+		return false
+	}
+	if !l.timer && len(l.queue) > 0 {
+		l.timer = true
+		time.AfterFunc(s.opts.MirrorGather, func() {
+			s.lanes.mu.Lock()
+			defer s.lanes.mu.Unlock()
+			l.ripe, l.timer = true, false
+			s.advance(l)
+			s.close(l)
+		})
+	}
+	return true
+}
+
+// close forgets a lane that is idle.
+func (s *Store) close(l *lane) {
+	if l.running == 0 && len(l.queue) == 0 && s.lanes.open[l.key] == l {
 		delete(s.lanes.open, l.key)
 	}
 }
 
 // advance starts what may start.
 func (s *Store) advance(l *lane) {
-	if l.key.kind == lookLane && s.lanes.telling > 0 {
+	if l.key.kind == lookLane && s.lanes.telling > 0 || s.gathering(l) {
 		return
 	}
 	for len(l.queue) > 0 && l.mayStart(len(l.queue)) {
@@ -252,12 +282,24 @@ func (s *Store) advance(l *lane) {
 		if len(batch) > 0 {
 			s.begin(l, batch)
 		}
+		if l.ripe = false; s.gathering(l) {
+			return
+		}
 	}
 }
 
 // byItself tells whether a member that is alone runs its own transaction.
 func (s *Store) byItself(m *member) bool {
-	return m.apart || !m.looks && (m.reserve == nil || s.packets == nil)
+	switch {
+	case m.apart:
+		return true
+	case m.looks:
+		return false
+	case m.reserve != nil:
+		return s.packets == nil
+	default:
+		return !m.gathers || s.opts.MirrorGather <= 0
+	}
 }
 
 // begin starts a batch; one member that runs by itself gets the turn.
@@ -276,7 +318,7 @@ func (s *Store) begin(l *lane, batch []*member) {
 		}
 		return
 	}
-	batch[0].solo = len(batch) == 1 && !batch[0].looks
+	batch[0].solo = len(batch) == 1 && batch[0].reserve != nil
 	t := s.start(l, len(batch), false)
 	go func() {
 		defer s.running.Done()

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -139,6 +140,7 @@ func newPairing(t *testing.T, st reservation.Stamp, tune func(*mysqlstore.Option
 	p.laned = &jam{reg: prometheus.NewRegistry()}
 	p.laned.bench = open(t, st, still, tune, func(o *mysqlstore.Options) {
 		o.Registerer, o.WriteTimeout, o.LockWait = p.laned.reg, jamTime, 3*time.Second
+		o.MirrorGather = -1 // who comes first runs alone, and can be stopped
 		o.Failpoint = func(step string) {
 			if stop := p.stop.Load(); stop != nil && strings.HasSuffix(step, ".commit") && !strings.Contains(step, "_shared") {
 				p.laned.held.Add(1)
@@ -394,4 +396,60 @@ func texts(t *testing.T, db *sql.DB, query string) (out []string) {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// TestMirrorGathers (I2): mirrored operations wait for company, for nobody waits for them: reserves of many buckets share a
+// transaction, so do ends of holds of one; a lone one is carried out all the same, and one that has given up is not.
+func TestMirrorGathers(t *testing.T) {
+	t.Parallel()
+	multi(t, func(t *testing.T, tune func(*mysqlstore.Options)) {
+		reg := prometheus.NewRegistry()
+		b := open(t, shadow, tune, func(o *mysqlstore.Options) { o.Registerer, o.MirrorGather = reg, 200*time.Millisecond })
+		j := &jam{bench: b, reg: reg}
+		const buckets, each = 8, 4
+		var stock []int64
+		for range buckets {
+			stock = append(stock, 100)
+		}
+		b.stock(stock...)
+		recs := make([]reservation.Record, 0, buckets*each)
+		for n := range buckets * each {
+			recs = append(recs, truthRecord(t, fmt.Sprint("k", n), reservation.Held, time.Hour, line(int64(n%buckets+1), 1)))
+		}
+		all := func(op func(reservation.Record) reservation.MirrorOp) {
+			t.Helper()
+			var wg sync.WaitGroup
+			for _, rec := range recs {
+				wg.Go(func() {
+					if j, err := b.Mirror(t.Context(), b.st, op(rec)); err != nil || !j.Stored {
+						t.Errorf("%+v, %v", j, err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+		all(granted)
+		if n := j.gauge("twinhold_mysql_lane_batch_members", "mirror_reserve"); n == 0 || n > 4 {
+			t.Errorf("%d reserves of %d buckets made %v shared transactions", len(recs), buckets, n)
+		}
+		b.figures(1, 100-each, 100)
+		all(released)
+		if n := j.gauge("twinhold_mysql_lane_batch_members", "mirror_ledger"); n == 0 || n > 3*buckets {
+			t.Errorf("%d releases of %d buckets made %v shared transactions", len(recs), buckets, n)
+		}
+		b.figures(1, 100, 100)
+		lone := truthRecord(t, "lone", reservation.Held, time.Hour, line(1, 1))
+		b.mirror(granted(lone))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		gone := truthRecord(t, "gone", reservation.Held, time.Hour, line(1, 1))
+		if _, err := b.Mirror(ctx, b.st, granted(gone)); reservation.CodeOf(err) != reservation.CodeUnavailable {
+			t.Errorf("one that has given up: %v", err)
+		}
+		b.figures(1, 99, 100)
+		if n := j.gauge("twinhold_mysql_lane_waiting"); n != 0 {
+			t.Errorf("%v wait still", n)
+		}
+		b.invariants()
+	})
 }

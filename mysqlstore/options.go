@@ -54,6 +54,9 @@ type Options struct {
 	// SweepRate is how many rows a second sweeps expire and purge, in small transactions with pauses between them; below 0,
 	// as many as they can. Default 20,000.
 	SweepRate float64
+	// MirrorGather is how long a mirrored operation, for which nobody waits, waits for others to share its transaction; below
+	// 0, not at all. Default 20ms.
+	MirrorGather time.Duration
 	// NoLanes gives each caller a transaction of its own, and a look of its own at what is sold out.
 	NoLanes bool
 	// NoMultiStatements sends the statements of a shared transaction one by one, for servers and proxies that do not
@@ -94,6 +97,8 @@ const (
 
 	defaultLowWater  = 0.3
 	defaultSweepRate = 20_000
+
+	defaultMirrorGather = 20 * time.Millisecond
 	// packetShare is the part of the connections that takes several statements at once, where there are so many.
 	packetShare = 4
 )
@@ -128,6 +133,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.LowWater == 0 {
 		o.LowWater = defaultLowWater
+	}
+	if o.MirrorGather == 0 {
+		o.MirrorGather = defaultMirrorGather
 	}
 	if o.SweepRate == 0 {
 		o.SweepRate = defaultSweepRate

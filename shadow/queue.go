@@ -41,7 +41,7 @@ type Options struct {
 	Mirror reservation.Mirror
 	// Capacity bounds the operations that wait, over all workers. Default 8192.
 	Capacity int
-	// Workers is the mirror's budget of goroutines, and so of connections. Default 8.
+	// Workers is the mirror's budget of goroutines. Default 64: operations that wait share their transactions.
 	Workers int
 	// Deadline is how long the mirror may take over one operation, and as long again for every 250 lines of its
 	// cart. Default 2 s.
@@ -63,7 +63,7 @@ func (o *Options) defaults() {
 		}
 	}
 	def(&o.Capacity, 8192)
-	def(&o.Workers, 8)
+	def(&o.Workers, 64)
 	if o.Deadline == 0 {
 		o.Deadline = 2 * time.Second
 	}
