@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -102,12 +103,11 @@ func (a address) place(fence string) *place {
 	suit(&o)
 	o.TLSConfig, o.PoolSize = a.options.TLSConfig, 1
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = a.options.DialTimeout, findTimeout, findTimeout
-	p := &place{dial: dialer(a.options.TLSConfig, a.options.DialTimeout), asking: &group{}}
-	who := asking{a.ask, o, p.asking}
+	p := &place{dial: dialer(a.options.TLSConfig, a.options.DialTimeout), who: asking{a.ask, o, &group{}}}
 	if a.master != "" {
-		p.find, p.always = findPrimary(who, a.master), true
+		p.find, p.always = findPrimary(p.who, a.master), true
 	} else {
-		p.find = findNode(who, fence)
+		p.find = findNode(p.who, fence)
 	}
 	return p
 }
@@ -116,7 +116,7 @@ func (a address) place(fence string) *place {
 func (c *Client) Close() error {
 	err := c.Client.Close()
 	if c.place != nil {
-		c.place.asking.close()
+		c.place.who.group.close()
 	}
 	return err
 }
@@ -186,6 +186,18 @@ func checked(err error) error {
 func (c *Client) unchecked() *redis.Client {
 	o := *c.Options()
 	o.OnConnect, o.PoolSize, o.MinIdleConns, o.MaxRetries = nil, 1, 0, -1
+	out := redis.NewClient(&o)
+	if c.place != nil {
+		out.AddHook(placeHook{c.place})
+	}
+	return out
+}
+
+// uncheckedAt is the same of another server: a replica.
+func (c *Client) uncheckedAt(addr string) *redis.Client {
+	o := *c.Options()
+	o.OnConnect, o.PoolSize, o.MinIdleConns, o.MaxRetries = nil, 1, 0, -1
+	o.Addr, o.Dialer = addr, func(ctx context.Context, _, _ string) (net.Conn, error) { return c.place.dial(ctx, addr) }
 	return redis.NewClient(&o)
 }
 

@@ -19,8 +19,8 @@ import (
 // connection of the pod's client goes to it. When it changes, the connections to the old one are not used again, so
 // that the check of new connections sees every server that takes over.
 type place struct {
-	find   func(ctx context.Context) (addr string, err error)
-	asking *group // what find has under way
+	who  asking // the sentinels or nodes that find asks
+	find func(ctx context.Context) (addr string, err error)
 	// always: find is asked for every connection.
 	always bool
 	dial   func(ctx context.Context, addr string) (net.Conn, error)
