@@ -119,8 +119,8 @@ func (s *Store) checkSentinels(ctx context.Context) reservation.Finding {
 	all := len(s.client.at.ask)
 	f.Found = fmt.Sprintf("%d of %d of the URL answer", all-len(silent), all)
 	switch {
-	case len(unable) > 0:
-		f.Severity, f.Found = reservation.Failure, f.Found+"; "+strings.Join(unable, "; ")
+	case len(unable) > 0 || 2*(all-len(silent)) <= all:
+		f.Severity, f.Found = reservation.Failure, f.Found+"; "+strings.Join(append(unable, silent...), "; ")
 		f.Fix = "bring the other sentinels back: without a majority nobody is promoted"
 	case len(silent) > 0:
 		f.Severity, f.Found = reservation.Warning, f.Found+"; "+strings.Join(silent, "; ")

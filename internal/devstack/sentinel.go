@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -139,6 +140,45 @@ func (x *SentinelSet) PrimaryAddr(ctx context.Context) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("devstack: no sentinel answers: %w", last)
+}
+
+// FailOver kills the primary, and returns when the sentinels have promoted a
+// replica that lacks whatever unseen has written: while it runs, the replicas
+// stand still and their links are cut.
+func (x *SentinelSet) FailOver(ctx context.Context, unseen func()) error {
+	for _, r := range x.Replicas {
+		if err := r.Pause(); err != nil {
+			return err
+		}
+	}
+	// What was sent into an open link would be read after the primary's death.
+	if err := x.Primary.do(ctx, []any{"CLIENT", "KILL", "TYPE", "replica"}); err != nil {
+		return err
+	}
+	unseen()
+	if err := x.Primary.Kill(); err != nil {
+		return err
+	}
+	for _, r := range x.Replicas {
+		if err := r.Resume(); err != nil {
+			return err
+		}
+	}
+	return await(ctx, "a replica to be promoted", func() bool {
+		at, err := x.PrimaryAddr(ctx)
+		return err == nil && slices.ContainsFunc(x.Replicas, func(r *Redis) bool { return r.Addr() == at && r.isPrimary(ctx) })
+	})
+}
+
+func (r *Redis) isPrimary(ctx context.Context) bool {
+	err := withRedis(r.Addr(), func(c *redis.Client) error {
+		info, err := c.Info(ctx, "replication").Result()
+		if err == nil && infoField(info, "role") != "master" {
+			err = errNotYet
+		}
+		return err
+	})
+	return err == nil
 }
 
 // awaitAgreement waits until every sentinel knows the others and the replicas:

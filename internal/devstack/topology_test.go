@@ -29,13 +29,24 @@ func TestSentinelsPromoteTheReplica(t *testing.T) {
 	if o, err := redis.ParseFailoverURL(set.URL(3)); err != nil || o.MasterName != set.Name || o.DB != 3 || len(o.SentinelAddrs) != 3 {
 		t.Fatalf("%s: %+v, %v", set.URL(3), o, err)
 	}
-	if err := set.Primary.Kill(); err != nil {
+	err = set.FailOver(t.Context(), func() {
+		if err := client(t, set.Primary).Set(t.Context(), "unseen", "1", 0).Err(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	devtest.UntilWithin(t, 30*time.Second, "the replica is the primary", func() bool {
-		at, err := set.PrimaryAddr(t.Context())
-		return err == nil && at == set.Replicas[0].Addr() && client(t, set.Replicas[0]).Set(t.Context(), "a", "b", 0).Err() == nil
-	})
+	promoted := client(t, set.Replicas[0])
+	if at, err := set.PrimaryAddr(t.Context()); err != nil || at != set.Replicas[0].Addr() {
+		t.Fatalf("%s, %v", at, err)
+	}
+	if n := promoted.Exists(t.Context(), "unseen").Val(); n != 0 {
+		t.Error("the replica has what it was not to see")
+	}
+	if err := promoted.Set(t.Context(), "a", "b", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
 	if err := set.Primary.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
