@@ -417,6 +417,53 @@ func TestScanOnACluster(t *testing.T) {
 	}
 }
 
+// Pages of one walk are never of two servers, nor of a server that has given some of the keys away: a restore counts
+// what is held by such a walk.
+func TestI4NoWalkGoesOverTwoServers(t *testing.T) {
+	t.Parallel()
+	c := cluster(t)
+	r, from, to, slot := onCluster(t, c)
+	r.stock(make([]int64, 400)...) // 1600 keys: two pages
+	pages, moved := 0, false
+	walk := func(on func()) error {
+		pages = 0
+		return r.store.Scan(t.Context(), func([]string) (bool, error) {
+			if pages++; pages == 1 {
+				on()
+			}
+			return true, nil
+		})
+	}
+	if err := walk(func() {}); err != nil || pages < 2 {
+		t.Fatalf("%d pages, %v", pages, err)
+	}
+	err := walk(func() {
+		if err := c.MoveSlot(t.Context(), slot, to, nil); err != nil {
+			t.Error(err)
+		}
+		moved = true
+	})
+	if reservation.CodeOf(err) != reservation.CodeUnavailable || !moved {
+		t.Fatalf("the slot went away on the way: %v, %d pages", err, pages)
+	}
+	steps, ctx := 0, t.Context()
+	half := make(chan error, 1)
+	err = c.MoveSlot(ctx, slot, from, func() {
+		if steps++; steps == 20 {
+			half <- walk(func() {})
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-half; reservation.CodeOf(err) != reservation.CodeUnavailable {
+		t.Fatalf("half-way: %v", err)
+	}
+	if err := walk(func() {}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // The doctor says of which node each finding is, and what is wrong with the cluster.
 func TestCheckOfACluster(t *testing.T) {
 	t.Parallel()

@@ -24,3 +24,8 @@ func (c *Client) DialThrough(addr string) bool {
 	c.place.dial = func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx, addr) }
 	return true
 }
+
+// Scan gives the pod's keys page by page.
+func (s *Store) Scan(ctx context.Context, f func(keys []string) (more bool, err error)) error {
+	return s.scan(ctx, f)
+}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/twinhold/twinhold/reservation"
 )
 
 // place is which server holds a pod's data now, where that can change: sentinels promote another one, or the pod's
@@ -102,6 +104,40 @@ func (p *place) heard(reign uint64, err error) {
 	if hasPrefix(checked(err), "READONLY", "CLUSTERDOWN", "MASTERDOWN") {
 		p.doubt(reign)
 	}
+}
+
+var errMovedOn = errors.New("the pod went to another server while its keys were read: try again")
+
+// oneServer makes a check that the pod is where it was, for whoever reads page by page: a cursor means something to the
+// server that gave it only. A slot's move shows in its keys before it shows in answers to a SCAN, which names none of
+// them; so the fence is read at the beginning, and at the end.
+func (s *Store) oneServer(ctx context.Context) (same func(ctx context.Context, end bool) error, err error) {
+	p := s.client.place
+	if p == nil {
+		return func(context.Context, bool) error { return nil }, nil
+	}
+	moved := &reservation.UnavailableError{Store: reservation.Redis, Cause: errMovedOn}
+	var reign uint64
+	for range maxAttempts {
+		reign = p.reign.Load()
+		if _, err := s.ReadFence(ctx); err != nil {
+			return nil, err
+		}
+		if p.reign.Load() == reign {
+			break
+		}
+	}
+	return func(ctx context.Context, end bool) error {
+		if end {
+			if _, err := s.ReadFence(ctx); err != nil {
+				return err
+			}
+		}
+		if p.reign.Load() != reign {
+			return moved
+		}
+		return nil
+	}, nil
 }
 
 // redirect reads 'MOVED slot host:port'. The host may be missing: then the address is not known.
