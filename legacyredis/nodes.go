@@ -59,21 +59,22 @@ func replicasOf(info map[string]string) []string {
 	}
 }
 
-// checkReplica looks at a server that may be promoted: what is wrong there is wrong from that moment on.
+// checkReplica looks at a server that may be promoted: what is set wrong there is wrong from that moment on. That it
+// does not follow, or is not within reach, takes nothing from what the primary promises: a warning.
 func (s *Store) checkReplica(ctx context.Context, addr string) []reservation.Finding {
 	c := s.client.uncheckedAt(addr)
 	defer c.Close()
 	text, err := c.Info(ctx).Result()
 	if err != nil {
 		return []reservation.Finding{{
-			Check: "role", Severity: reservation.Failure, Found: fmt.Sprintf("%s: a replica that does not answer: %v", addr, err),
+			Check: "role", Severity: reservation.Warning, Found: fmt.Sprintf("%s: a replica that does not answer: %v", addr, err),
 			Fix: "see whether it runs, and whether this machine may reach it: if it is promoted, the pod is there",
 		}}
 	}
 	info := parseInfo(text)
 	role := reservation.Finding{Check: "role", Severity: reservation.Fine, Found: "replica, link " + info["master_link_status"]}
 	if info["role"] != "slave" || info["master_link_status"] != "up" {
-		role.Severity = reservation.Failure
+		role.Severity = reservation.Warning
 		role.Found = fmt.Sprintf("%s, link %s", info["role"], info["master_link_status"])
 		role.Fix = "see the replica's log: while it does not follow, a failover loses what it lacks"
 	}
