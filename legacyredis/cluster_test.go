@@ -514,3 +514,60 @@ func (r *rig) check() []reservation.Finding {
 	}
 	return found
 }
+
+// A node of a cluster dies, and its replica takes over with all it had, and without what it lacked. The client knew one
+// other node only.
+func TestI1FailoverInAClusterIsNoticed(t *testing.T) {
+	t.Parallel()
+	stack := devtest.Private(t, devstack.Options{})
+	c, err := stack.AddCluster(t.Context(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, from, known, _ := onCluster(t, c)
+	replica, err := c.AddReplica(t.Context(), stack, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.url = "redis://" + known.Addr() + "?addr=" + known.Addr()
+	r.store = r.open(t, r.url)
+	r.stock(10)
+	kept := r.reserve("kept", line(1, 3)).Record.ID
+	if n, _, err := r.store.WaitReplica(t.Context(), 5*time.Second); err != nil || n != 1 {
+		t.Fatalf("%d, %v", n, err)
+	}
+	wantFine(t, r.check(), "role", "cluster", "fence")
+	if err := replica.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.raw.Do(t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err(); err != nil {
+		t.Fatal(err)
+	}
+	lost := r.reserve("lost", line(1, 7)).Record.ID
+	if err := from.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := replica.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	there := plainClient(t, replica)
+	if err := there.Do(t.Context(), "CLUSTER", "FAILOVER", "TAKEOVER").Err(); err != nil {
+		t.Fatal(err)
+	}
+	devtest.Until(t, "the first script is refused", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := r.store.Reserve(ctx, stamp(), newID(t), request(t, "first", time.Hour, line(1, 7)))
+		var fence *reservation.FenceError
+		if err == nil || !errors.As(err, &fence) && reservation.CodeOf(err) != reservation.CodeUnavailable {
+			t.Fatalf("the first script: %v", err)
+		}
+		return errors.As(err, &fence) && fence.Verdict == reservation.Regressed
+	})
+	if n := there.Exists(t.Context(), r.key("res:%s", lost)).Val(); n != 0 {
+		t.Fatal("the replica has what it was not to see: nothing is tried")
+	}
+	r.refusals(stamp(), kept, reservation.Regressed)
+	r.restoreByHand()
+	r.figures(1, 7, 3, 10)
+}

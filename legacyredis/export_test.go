@@ -29,3 +29,6 @@ func (c *Client) DialThrough(addr string) bool {
 func (s *Store) Scan(ctx context.Context, f func(keys []string) (more bool, err error)) error {
 	return s.scan(ctx, f)
 }
+
+// Doubt makes every connection one that is not used again.
+func (c *Client) Doubt() { c.place.doubt(c.place.reign.Load()) }

@@ -2,13 +2,21 @@ package legacyredis_test
 
 import (
 	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/twinhold/twinhold/internal/devstack"
+	"github.com/twinhold/twinhold/internal/devstack/devtest"
+	"github.com/twinhold/twinhold/legacyredis"
 	"github.com/twinhold/twinhold/reservation"
 )
 
@@ -127,4 +135,89 @@ func TestCheckOfSentinel(t *testing.T) {
 	}
 	found = r.check()
 	wantFinding(t, found, "sentinels", reservation.Failure)
+}
+
+// Where a primary has to be followed closely, one that is not takes nothing: it would be lost at a failover.
+func TestPrimaryThatNobodyFollowsTakesNothing(t *testing.T) {
+	t.Parallel()
+	r, set := onSentinel(t)
+	r.stock(10)
+	r.reserve("k", line(1, 1))
+	r.config("min-replicas-to-write", "1")
+	if err := set.Replicas[0].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	devtest.Until(t, "the primary is alone", func() bool { return infoField(t, r.raw, "replication", "connected_slaves") == "0" })
+	before := contentsOf(t, r.raw)
+	_, err := r.tryReserve("new", time.Second)
+	if e := wantAs[*reservation.UnavailableError](t, err); !redis.HasErrorPrefix(e.Cause, "NOREPLICAS") {
+		t.Fatal(e)
+	}
+	if diff := cmp.Diff(before, contentsOf(t, r.raw)); diff != "" {
+		t.Fatal(diff)
+	}
+	if again := r.reserve("k", line(1, 1)); !again.Replayed {
+		t.Error("a replay writes nothing, and is answered")
+	}
+}
+
+// By TLS, to a sentinel and to the primary; connections to an old server are not used again there either.
+func TestSentinelByTLS(t *testing.T) {
+	t.Parallel()
+	r, set := onSentinel(t)
+	r.stock(10)
+	sentinel, primary := byTLS(t, set.Sentinels[0].Addr()), byTLS(t, set.Primary.Addr())
+	plain := strings.Replace(set.URL(0), set.Sentinels[0].Addr(), sentinel, 1)
+	if _, err := r.open(t, plain).Availability(t.Context(), bucket(1)); err != nil {
+		t.Fatalf("without TLS the other sentinels answer: %v", err)
+	}
+	c := podClient(t, "rediss://"+sentinel+"/0?skip_verify=true&master_name="+set.Name, r.pod)
+	c.DialThrough(primary)
+	s := r.open(t, r.url, func(o *legacyredis.Options) { o.Client = c })
+	for range 3 { // by the same connection
+		if _, err := s.Reserve(t.Context(), stamp(), newID(t), request(t, "k", time.Hour, line(1, 1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := c.PoolStats().TotalConns; n != 1 {
+		t.Fatalf("%d connections", n)
+	}
+	misses := c.PoolStats().Misses
+	c.Doubt()
+	if _, err := s.Reserve(t.Context(), stamp(), newID(t), request(t, "l", time.Hour, line(1, 1))); err != nil {
+		t.Fatal(err)
+	}
+	if p := c.PoolStats(); p.Misses != misses+1 || p.TotalConns != 1 {
+		t.Fatalf("the old connection was used again: %+v", p)
+	}
+	r.figures(1, 8, 2, 10)
+}
+
+// byTLS stands in front of a server, with a certificate that nobody trusts.
+func byTLS(t *testing.T, addr string) string {
+	t.Helper()
+	cert := httptest.NewTLSServer(nil)
+	cert.Close()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: cert.TLS.Certificates, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", addr)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			wg.Go(func() { _, _ = io.Copy(out, in); _ = out.Close() })
+			wg.Go(func() { _, _ = io.Copy(in, out); _ = in.Close() })
+		}
+	})
+	return l.Addr().String()
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -25,12 +26,7 @@ type RedisCluster struct{ Nodes []*Redis }
 func (s *Stack) AddCluster(ctx context.Context, primaries int, args ...string) (*RedisCluster, error) {
 	c := &RedisCluster{}
 	for range primaries {
-		bus, err := freePort()
-		if err != nil {
-			return nil, err
-		}
-		own := []string{"--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", strconv.Itoa(bus)}
-		r, err := s.AddRedis(ctx, append(own, args...)...)
+		r, err := s.addNode(ctx, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -45,33 +41,42 @@ func (s *Stack) AddCluster(ctx context.Context, primaries int, args ...string) (
 			return nil, err
 		}
 	}
-	if err := c.meet(ctx); err != nil {
-		return nil, err
+	for _, n := range c.Nodes[1:] {
+		if err := c.introduce(ctx, n); err != nil {
+			return nil, err
+		}
 	}
 	return c, await(ctx, "the cluster to be ok", func() bool { return c.ok(ctx) })
 }
 
-// meet introduces the first node to the others; they introduce each other.
-func (c *RedisCluster) meet(ctx context.Context) error {
-	for _, n := range c.Nodes[1:] {
-		host, port, err := net.SplitHostPort(n.Addr())
-		if err != nil {
-			return fmt.Errorf("devstack: %w", err)
-		}
-		var bus string
-		err = withRedis(n.Addr(), func(r *redis.Client) error {
-			m, err := r.ConfigGet(ctx, "cluster-port").Result()
-			bus = m["cluster-port"]
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("devstack: %w", err)
-		}
-		if err := c.Nodes[0].do(ctx, []any{"CLUSTER", "MEET", host, port, bus}); err != nil {
-			return err
-		}
+func (s *Stack) addNode(ctx context.Context, args ...string) (*Redis, error) {
+	bus, err := freePort()
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	own := []string{
+		"--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", strconv.Itoa(bus),
+		"--repl-diskless-sync-delay", "0",
+	}
+	return s.AddRedis(ctx, append(own, args...)...)
+}
+
+// introduce makes a node known to the first one; the others hear of it.
+func (c *RedisCluster) introduce(ctx context.Context, n *Redis) error {
+	host, port, err := net.SplitHostPort(n.Addr())
+	if err != nil {
+		return fmt.Errorf("devstack: %w", err)
+	}
+	var bus string
+	err = withRedis(n.Addr(), func(r *redis.Client) error {
+		m, err := r.ConfigGet(ctx, "cluster-port").Result()
+		bus = m["cluster-port"]
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("devstack: %w", err)
+	}
+	return c.Nodes[0].do(ctx, []any{"CLUSTER", "MEET", host, port, bus})
 }
 
 func (c *RedisCluster) ok(ctx context.Context) bool {
@@ -227,4 +232,53 @@ func await(ctx context.Context, what string, cond func() bool) error {
 		}
 	}
 	return nil
+}
+
+// AddReplica starts a replica of one of the primaries, and returns when it
+// follows.
+func (c *RedisCluster) AddReplica(ctx context.Context, s *Stack, of *Redis) (*Redis, error) {
+	r, err := s.addNode(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, err := of.nodeID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.introduce(ctx, r); err != nil {
+		return nil, err
+	}
+	err = await(ctx, "the replica to know its primary", func() bool { return r.do(ctx, []any{"CLUSTER", "REPLICATE", id}) == nil })
+	if err != nil {
+		return nil, err
+	}
+	if err := awaitReplicas(ctx, []*Redis{r}); err != nil {
+		return nil, err
+	}
+	// Until all know it, they do not listen to it: it could not take over.
+	self, err := r.nodeID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r, await(ctx, "the cluster to know the replica", func() bool {
+		for _, n := range c.Nodes {
+			if !n.knowsReplica(ctx, self) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (r *Redis) knowsReplica(ctx context.Context, id string) bool {
+	known := false
+	err := withRedis(r.Addr(), func(c *redis.Client) error {
+		text, err := c.ClusterNodes(ctx).Result()
+		for line := range strings.Lines(text) {
+			f := strings.Fields(line) // id address flags primary ping pong epoch link
+			known = known || len(f) > 7 && f[0] == id && f[2] == "slave" && f[7] == "connected"
+		}
+		return err
+	})
+	return err == nil && known
 }
