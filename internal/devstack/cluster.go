@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +19,8 @@ const slots = 16384
 
 var errNotYet = errors.New("not yet")
 
-// RedisCluster is a Redis Cluster of primaries without replicas.
+// RedisCluster is a Redis Cluster of primaries. They have no replicas but for
+// those of AddReplica.
 type RedisCluster struct{ Nodes []*Redis }
 
 // AddCluster starts that many primaries, shares the slots among them, and
@@ -118,11 +120,13 @@ func (c *RedisCluster) Owner(ctx context.Context, slot int64) (*Redis, error) {
 	for _, n := range c.Nodes {
 		mine := false
 		err := withRedis(n.Addr(), func(r *redis.Client) error {
-			ranges, err := r.ClusterSlots(ctx).Result()
-			for _, x := range ranges {
-				if int64(x.Start) <= slot && slot <= int64(x.End) && len(x.Nodes) > 0 {
-					mine = mine || x.Nodes[0].Addr == n.Addr()
-				}
+			id, err := r.ClusterMyID(ctx).Result()
+			if err != nil {
+				return err
+			}
+			shards, err := r.ClusterShards(ctx).Result()
+			for _, s := range shards {
+				mine = mine || hasSlot(s, slot) && slices.ContainsFunc(s.Nodes, func(n redis.Node) bool { return n.ID == id && n.Role == "master" })
 			}
 			return err
 		})
@@ -134,6 +138,10 @@ func (c *RedisCluster) Owner(ctx context.Context, slot int64) (*Redis, error) {
 		}
 	}
 	return nil, fmt.Errorf("devstack: nobody serves slot %d", slot)
+}
+
+func hasSlot(s redis.ClusterShard, slot int64) bool {
+	return slices.ContainsFunc(s.Slots, func(r redis.SlotRange) bool { return r.Start <= slot && slot <= r.End })
 }
 
 // MoveSlot moves a slot with its keys to another node, as Redis's own tools
