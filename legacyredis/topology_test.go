@@ -48,7 +48,7 @@ func owner(t *testing.T, c *devstack.RedisCluster, pod string) (*devstack.Redis,
 func inShort(t *testing.T) {
 	t.Helper()
 	_, group, _ := strings.Cut(t.Name(), "/")
-	if slices.Contains([]string{"I1", "I5", "I1-I6", "I1-I6_refuse"}, group) && !devtest.Soak() {
+	if slices.Contains([]string{"I1", "I5", "I9", "I1-I6", "I1-I6_refuse"}, group) && !devtest.Soak() {
 		t.Skip("make soak runs this group against a topology")
 	}
 }
