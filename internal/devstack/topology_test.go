@@ -53,7 +53,7 @@ func TestSentinelsPromoteTheReplica(t *testing.T) {
 	if err := set.Primary.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	devtest.UntilWithin(t, 30*time.Second, "the old primary follows", func() bool {
+	devtest.UntilWithin(t, 90*time.Second, "the old primary follows", func() bool {
 		return client(t, set.Primary).Get(t.Context(), "a").Val() == "b"
 	})
 }
