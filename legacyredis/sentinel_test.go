@@ -137,6 +137,30 @@ func TestCheckOfSentinel(t *testing.T) {
 	wantFinding(t, found, "sentinels", reservation.Failure)
 }
 
+// Without any sentinel the connections that are there go on, and no new one is made: nobody says who the primary is.
+func TestWithoutSentinels(t *testing.T) {
+	t.Parallel()
+	r, set := onSentinel(t)
+	r.stock(10)
+	r.reserve("a", line(1, 1))
+	for _, s := range set.Sentinels {
+		if err := s.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.reserve("b", line(1, 1))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	began := time.Now()
+	_, err := r.open(t, r.url).Reserve(ctx, stamp(), newID(t), request(t, "c", time.Hour, line(1, 1)))
+	if e := wantAs[*reservation.UnavailableError](t, err); !strings.Contains(e.Error(), "no sentinel names the primary") {
+		t.Error(e)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("it took %s, and the deadline was 1 s", took)
+	}
+}
+
 // Where a primary has to be followed closely, one that is not takes nothing: it would be lost at a failover.
 func TestPrimaryThatNobodyFollowsTakesNothing(t *testing.T) {
 	t.Parallel()
