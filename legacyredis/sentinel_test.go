@@ -95,6 +95,28 @@ func TestDemotedPrimaryIsNotUsed(t *testing.T) {
 	}
 }
 
+// A user that may not ask for the role is told so, and nothing is done on such a connection.
+func TestSentinelNeedsTheRole(t *testing.T) {
+	t.Parallel()
+	r, set := onSentinel(t)
+	r.stock(10)
+	if err := r.raw.Do(t.Context(), "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-role").Err(); err != nil {
+		t.Fatal(err)
+	}
+	s := r.open(t, set.URL(0)+"&username=app&password=pw")
+	_, err := s.Reserve(t.Context(), stamp(), newID(t), request(t, "k", time.Hour, line(1, 1)))
+	if e := wantAs[*reservation.UnavailableError](t, err); !redis.HasErrorPrefix(e.Cause, "NOPERM") {
+		t.Fatal(e)
+	}
+	if err := r.raw.Do(t.Context(), "ACL", "SETUSER", "app", "+role").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Reserve(t.Context(), stamp(), newID(t), request(t, "k", time.Hour, line(1, 1))); err != nil {
+		t.Fatal(err)
+	}
+	r.figures(1, 9, 1, 10)
+}
+
 // The doctor looks at the replica too, says of which server each finding is, and asks the sentinels.
 func TestCheckOfSentinel(t *testing.T) {
 	t.Parallel()
