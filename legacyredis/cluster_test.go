@@ -58,7 +58,7 @@ const count = "return redis.call('INCR', KEYS[1])"
 // cluster it is, whatever MaxRetries says: this is why it is not used.
 func TestI1NoClientOfAClusterSendsAScriptAgain(t *testing.T) {
 	t.Parallel()
-	c := cluster(t)
+	c := sharedCluster(t)
 	pod := devtest.Pod(t)
 	srv, _ := owner(t, c, pod)
 	p, err := faultproxy.Start(srv.Addr(), faultproxy.Redis)
@@ -104,7 +104,7 @@ func TestI1NoClientOfAClusterSendsAScriptAgain(t *testing.T) {
 // A slot that goes and comes back: the connections from before are not used again, so the doubt is noticed.
 func TestConnectionsOfAnOldReignAreNotUsedAgain(t *testing.T) {
 	t.Parallel()
-	c := cluster(t)
+	c := sharedCluster(t)
 	r, from, to, slot := onCluster(t, c)
 	r.stock(10)
 	id := r.reserve("k", line(1, 3)).Record.ID
@@ -127,7 +127,7 @@ func TestConnectionsOfAnOldReignAreNotUsedAgain(t *testing.T) {
 // A walk over a pod's keys sees all of them, and no other pod's, on the node that has them.
 func TestScanOnACluster(t *testing.T) {
 	t.Parallel()
-	c := cluster(t)
+	c := sharedCluster(t)
 	r, from, _, _ := onCluster(t, c)
 	r.stock(10)
 	r.reserve("k", line(1, 3))
@@ -156,7 +156,7 @@ func TestScanOnACluster(t *testing.T) {
 // what is held by such a walk.
 func TestI4NoWalkGoesOverTwoServers(t *testing.T) {
 	t.Parallel()
-	c := cluster(t)
+	c := sharedCluster(t)
 	r, from, to, slot := onCluster(t, c)
 	r.stock(make([]int64, 400)...) // 1600 keys: two pages
 	pages, moved := 0, false

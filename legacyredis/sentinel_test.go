@@ -24,12 +24,17 @@ import (
 func onSentinel(t *testing.T) (*rig, *devstack.SentinelSet) {
 	t.Helper()
 	set := sentinels(t, devstack.SentinelOptions{DownAfter: time.Second})
-	r := &rig{tb: t, pod: "pod-1", url: set.URL(0), raw: plainClient(t, set.Primary)}
+	return rigOnSentinel(t, set, "pod-1"), set
+}
+
+func rigOnSentinel(t *testing.T, set *devstack.SentinelSet, pod string) *rig {
+	t.Helper()
+	r := &rig{tb: t, pod: pod, url: set.URL(0), raw: plainClient(t, set.Primary)}
 	r.store = r.open(t, r.url)
 	if _, err := r.store.InitFence(t.Context(), stamp()); err != nil {
 		t.Fatal(err)
 	}
-	return r, set
+	return r
 }
 
 // A failover that loses writes, under a client that was connected all along. The first script on the promoted server
@@ -98,7 +103,8 @@ func TestDemotedPrimaryIsNotUsed(t *testing.T) {
 // A user that may not ask for the role is told so, and nothing is done on such a connection.
 func TestSentinelNeedsTheRole(t *testing.T) {
 	t.Parallel()
-	r, set := onSentinel(t)
+	set := sharedSentinels(t)
+	r := rigOnSentinel(t, set, devtest.Pod(t))
 	r.stock(10)
 	if err := r.raw.Do(t.Context(), "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-role").Err(); err != nil {
 		t.Fatal(err)
@@ -210,7 +216,8 @@ func TestPrimaryThatNobodyFollowsTakesNothing(t *testing.T) {
 // By TLS, to a sentinel and to the primary; connections to an old server are not used again there either.
 func TestSentinelByTLS(t *testing.T) {
 	t.Parallel()
-	r, set := onSentinel(t)
+	set := sharedSentinels(t)
+	r := rigOnSentinel(t, set, devtest.Pod(t))
 	r.stock(10)
 	sentinel, primary := byTLS(t, set.Sentinels[0].Addr()), byTLS(t, set.Primary.Addr())
 	plain := strings.Replace(set.URL(0), set.Sentinels[0].Addr(), sentinel, 1)

@@ -139,7 +139,7 @@ func (r *rig) restoreByHand() reservation.Stamp {
 // after each move the pod is in doubt until it is restored; in the end every unit is where its record says.
 func TestI4SlotMovesUnderLoad(t *testing.T) {
 	t.Parallel()
-	c := cluster(t)
+	c := sharedCluster(t)
 	r, from, to, slot := onCluster(t, c)
 	const stocked = 100_000
 	r.stock(stocked)

@@ -3,7 +3,9 @@ package legacyredis_test
 import (
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/twinhold/twinhold/internal/devstack"
 	"github.com/twinhold/twinhold/internal/devstack/devtest"
@@ -27,6 +29,41 @@ func cluster(t *testing.T) *devstack.RedisCluster {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// shared are servers of the tests that break nothing of them, each in a pod of its own.
+var shared struct {
+	mu      sync.Mutex
+	cluster *devstack.RedisCluster
+	set     *devstack.SentinelSet
+}
+
+func sharedCluster(t *testing.T) *devstack.RedisCluster {
+	t.Helper()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.cluster == nil {
+		c, err := devtest.Stack(t).AddCluster(t.Context(), 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared.cluster = c
+	}
+	return shared.cluster
+}
+
+func sharedSentinels(t *testing.T) *devstack.SentinelSet {
+	t.Helper()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.set == nil {
+		set, err := devtest.Stack(t).AddSentinelSet(t.Context(), devstack.SentinelOptions{DownAfter: 30 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared.set = set
+	}
+	return shared.set
 }
 
 // owner is the node that serves a pod, with the pod's slot.
@@ -55,7 +92,7 @@ func inShort(t *testing.T) {
 
 func TestContractOnCluster(t *testing.T) {
 	t.Parallel()
-	c := cluster(t)
+	c := sharedCluster(t)
 	storetest.Run(t, func(t *testing.T, cfg storetest.Config) *storetest.Harness {
 		t.Helper()
 		inShort(t)
@@ -68,7 +105,7 @@ func TestContractOnCluster(t *testing.T) {
 
 func TestContractOnSentinel(t *testing.T) {
 	t.Parallel()
-	set := sentinels(t, devstack.SentinelOptions{})
+	set := sharedSentinels(t)
 	storetest.Run(t, func(t *testing.T, cfg storetest.Config) *storetest.Harness {
 		t.Helper()
 		inShort(t)
