@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/redis/go-redis/v9"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -19,12 +18,14 @@ type form struct {
 	want  string
 	valid func(string) bool
 	wrap  func(string) Secret
+	// mistake, where it is set, knows better what is wrong.
+	mistake func(string) string
 }
 
 func redisForm() form {
 	return form{
 		want:  `a Redis URL, as in "redis://user:password@host:6379/0" (a special character of a password as %XX)`,
-		valid: validRedis, wrap: RedisSecret,
+		valid: validRedis, wrap: RedisSecret, mistake: redisMistake,
 	}
 }
 
@@ -71,29 +72,17 @@ func (r *reader) take(n *yaml.Node, path, s string, into *Secret, f form) {
 		r.wrong(n, path, "its port is out of range: use 1 to 65535 (the address is not shown: it may hold a password)")
 		return
 	}
+	if f.mistake != nil {
+		if what := f.mistake(s); what != "" {
+			r.wrong(n, path, "%s (the address is not shown: it may hold a password)", what)
+			return
+		}
+	}
 	if !f.valid(s) {
 		r.wrong(n, path, "is not usable (not shown: it may hold a password): write %s", f.want)
 		return
 	}
 	*into = f.wrap(s)
-}
-
-// validRedis asks the driver. A master_name makes the URL one of Sentinel, an addr without it one of Cluster.
-func validRedis(s string) bool {
-	u, err := url.Parse(s)
-	if err != nil || strings.ContainsAny(s, "\r\n\x00") {
-		return false
-	}
-	q := u.Query()
-	switch {
-	case q.Has("master_name"):
-		_, err = redis.ParseFailoverURL(s)
-	case q.Has("addr"):
-		_, err = redis.ParseClusterURL(s)
-	default:
-		_, err = redis.ParseURL(s)
-	}
-	return err == nil
 }
 
 // validPort refuses a port of a URL that no server can have. None is the usual one.

@@ -277,6 +277,8 @@ func TestSecretsAreNeverShown(t *testing.T) {
 func TestRedisURLs(t *testing.T) {
 	for _, u := range []string{
 		"redis://127.0.0.1:6379/0", "rediss://user:pw@host:6380", "redis://host?master_name=main&addr=other:26379", "redis://host:7000?addr=host2:7000&addr=host3:7000",
+		"rediss://u:pw@host:26379/2?master_name=main&addr=[::1]:26379&username=app&password=pw&pool_size=20&skip_verify=true",
+		"redis://host:7000/0?addr=host:7000&read_timeout=2s", "redis://:a,b@host:6379/0",
 	} {
 		if !validRedis(u) {
 			t.Errorf("%s is refused", u)

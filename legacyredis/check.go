@@ -15,7 +15,9 @@ import (
 // maxClockDifference is how far Redis's clock may be from this process's before it is worth a word.
 const maxClockDifference = time.Second
 
-// Check looks at the server: eviction, persistence, role, version, clock, and whether it wrote the pod's fence. An error means that it could not be asked.
+// Check looks at the server: eviction, persistence, role, version, clock, and whether it wrote the pod's fence. Of Sentinel
+// and Cluster it looks at every server that holds the pod's data, replicas too, and at those who would replace one; each
+// finding says of which server it is. An error means that the server that holds the pod could not be asked.
 func (s *Store) Check(ctx context.Context) ([]reservation.Finding, error) {
 	var info map[string]string
 	var off, spread time.Duration
@@ -44,9 +46,13 @@ func (s *Store) Check(ctx context.Context) ([]reservation.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []reservation.Finding{
+	out := []reservation.Finding{
 		checkEviction(info), checkAppendOnly(info), checkRole(info), checkVersion(info), checkClock(off, spread), checkFence(info, fence),
-	}, nil
+	}
+	if s.client.place == nil {
+		return out, nil
+	}
+	return s.checkNodes(ctx, client, info, out), nil
 }
 
 // checkFence says whether this server wrote the fence, and whether the pod is killed.

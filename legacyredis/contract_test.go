@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/twinhold/twinhold/internal/devstack"
 	"github.com/twinhold/twinhold/internal/devstack/devtest"
 	"github.com/twinhold/twinhold/internal/faultproxy"
 	"github.com/twinhold/twinhold/legacyredis"
@@ -32,13 +33,31 @@ func TestContract(t *testing.T) {
 	storetest.Run(t, openContract)
 }
 
+// contractRedis is where the suite's Redis is.
+type contractRedis struct {
+	url string
+	// server is the one that holds the pod's keys.
+	server func(t *testing.T, pod string) *devstack.Redis
+	// script is a script as it is sent there.
+	script func(name string) (string, error)
+}
+
 func openContract(t *testing.T, cfg storetest.Config) *storetest.Harness {
 	t.Helper()
-	url, pod, dsn := devtest.RedisURL(t), devtest.Pod(t), devtest.Schema(t)
+	return openContractOn(t, cfg, contractRedis{
+		url: devtest.RedisURL(t), script: legacyredis.ScriptText,
+		server: func(t *testing.T, _ string) *devstack.Redis { t.Helper(); return devtest.Redis(t) },
+	})
+}
+
+func openContractOn(t *testing.T, cfg storetest.Config, on contractRedis) *storetest.Harness {
+	t.Helper()
+	url, pod, dsn := on.url, devtest.Pod(t), devtest.Schema(t)
+	server := on.server(t, pod)
 	sql := openLedgerAt(t, dsn, pod, contractStamp(), func(o *mysqlstore.Options) {
 		o.LatePolicy, o.Retention = cfg.Late, cfg.Retention
 	})
-	r := &rig{tb: t, pod: pod, url: url, raw: newClient(t, url)}
+	r := &rig{tb: t, pod: pod, url: url, raw: plainClient(t, server)}
 	set := func(o *legacyredis.Options) {
 		o.Ledger, o.LatePolicy, o.Retention, o.PinLease = sql, cfg.Late, cfg.Retention, contractLease
 	}
@@ -69,7 +88,7 @@ func openContract(t *testing.T, cfg storetest.Config) *storetest.Harness {
 			return &red, &my, err
 		},
 		SetFence: func(ctx context.Context, f reservation.Fence) error { return setFence(ctx, r, f) },
-		Lossy:    func(t *testing.T) *storetest.Lossy { return openLossy(t, r, set) },
+		Lossy:    func(t *testing.T) *storetest.Lossy { return openLossy(t, r, on, server, set) },
 		Crash: &storetest.Crash{
 			Points: map[reservation.Op][]string{
 				reservation.OpReserve: {legacyredis.FailReserveBegun, legacyredis.FailReserveDone},
@@ -100,10 +119,10 @@ func setFence(ctx context.Context, r *rig, f reservation.Fence) error {
 
 // openLossy opens a second store behind a proxy. The scripts are loaded before, so that what is lost is an answer
 // of one, and not the word that Redis does not have it.
-func openLossy(t *testing.T, r *rig, set func(*legacyredis.Options)) *storetest.Lossy {
+func openLossy(t *testing.T, r *rig, on contractRedis, server *devstack.Redis, set func(*legacyredis.Options)) *storetest.Lossy {
 	t.Helper()
-	loadScripts(t, r.raw)
-	p, err := faultproxy.Start(devtest.Redis(t).Addr(), faultproxy.Redis)
+	loadScripts(t, r.raw, on.script)
+	p, err := faultproxy.Start(server.Addr(), faultproxy.Redis)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +141,7 @@ func openLossy(t *testing.T, r *rig, set func(*legacyredis.Options)) *storetest.
 		}
 		return p.Cut(rule).Fired, nil
 	}
-	return &storetest.Lossy{Store: r.open(t, "redis://"+p.Addr()+"/0", set), Arm: arm}
+	return &storetest.Lossy{Store: r.through(t, p, set), Arm: arm}
 }
 
 // isWrite tells the script that takes or gives back units: the first of an operation, but for an adjustment, which
@@ -135,14 +154,14 @@ func isWrite(m []byte, op reservation.Op) bool {
 	return op != reservation.OpAdjust || !fenceCheck
 }
 
-func loadScripts(t *testing.T, c redis.UniversalClient) {
+func loadScripts(t *testing.T, c redis.UniversalClient, script func(string) (string, error)) {
 	t.Helper()
 	files, err := os.ReadDir("lua")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		text, err := legacyredis.ScriptText(strings.TrimSuffix(f.Name(), ".lua"))
+		text, err := script(strings.TrimSuffix(f.Name(), ".lua"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,9 @@
 //     unit: Sweep rolls old pins forward;
 //   - each change of the ledger is applied once, by its version, in whatever order the last steps come;
 //   - a server that is not the one that wrote the fence is noticed by its first connection, and believed by nobody
-//     until it has been restored (BeginRestore);
+//     until it has been restored (BeginRestore): on Sentinel and Cluster too, where all connections go to the one server
+//     that holds the pod;
+//   - while a cluster moves the pod's slot, no script does anything (lua/cluster.lua);
 //   - a kill needs Redis alone, works where memory is full, and is kept by a restore;
 //   - time is Redis's clock, and a bucket without a counter is unknown, never empty.
 //

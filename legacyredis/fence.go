@@ -56,8 +56,13 @@ func (s *Store) Empty(ctx context.Context) (bool, error) {
 	return empty, err
 }
 
-// scan gives the pod's keys page by page, until f says that it has enough. A key may come twice.
+// scan gives the pod's keys page by page, until f says that it has enough. A key may come twice. All pages are of one
+// server, which has the whole pod: where that changes on the way, it fails.
 func (s *Store) scan(ctx context.Context, f func(keys []string) (more bool, err error)) error {
+	same, err := s.oneServer(ctx)
+	if err != nil {
+		return err
+	}
 	var cursor uint64
 	for {
 		var page []string
@@ -69,6 +74,9 @@ func (s *Store) scan(ctx context.Context, f func(keys []string) (more bool, err 
 			page, cursor = keys, next
 			return nil
 		})
+		if err == nil {
+			err = same(ctx, cursor == 0)
+		}
 		if err != nil {
 			return err
 		}

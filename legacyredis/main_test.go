@@ -10,7 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/twinhold/twinhold/internal/devstack"
 	"github.com/twinhold/twinhold/internal/devstack/devtest"
+	"github.com/twinhold/twinhold/internal/faultproxy"
 	"github.com/twinhold/twinhold/legacyredis"
 	"github.com/twinhold/twinhold/reservation"
 	"github.com/twinhold/twinhold/reservation/storetest"
@@ -67,6 +69,14 @@ func newClient(t *testing.T, url string) redis.UniversalClient {
 	return podClient(t, url, "looking-on")
 }
 
+// plainClient reaches one server, whatever it is part of.
+func plainClient(t *testing.T, srv *devstack.Redis) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
 func podClient(t *testing.T, url, pod string) *legacyredis.Client {
 	t.Helper()
 	c, err := legacyredis.NewClient(url, pod)
@@ -75,6 +85,16 @@ func podClient(t *testing.T, url, pod string) *legacyredis.Client {
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// through opens a further store of the rig's pod, whose connections go through a proxy of the server that holds it.
+func (r *rig) through(t *testing.T, p *faultproxy.Proxy, change ...func(*legacyredis.Options)) *legacyredis.Store {
+	t.Helper()
+	c := podClient(t, r.url, r.pod)
+	if !c.DialThrough(p.Addr()) {
+		return r.open(t, "redis://"+p.Addr()+"/0", change...)
+	}
+	return r.open(t, r.url, append(change, func(o *legacyredis.Options) { o.Client = c })...)
 }
 
 // open makes a further store of the rig's pod.

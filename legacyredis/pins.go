@@ -16,6 +16,10 @@ const pinsPage = 500
 // what needs attention, so it is for moments of rest.
 func (s *Store) Pins(ctx context.Context) (int, error) {
 	pins := 0
+	same, err := s.oneServer(ctx)
+	if err != nil {
+		return 0, err
+	}
 	var cursor uint64
 	for {
 		var members []string
@@ -28,6 +32,9 @@ func (s *Store) Pins(ctx context.Context) (int, error) {
 			members, next = page, to
 			return nil
 		})
+		if err == nil {
+			err = same(ctx, next == 0)
+		}
 		if err != nil {
 			return pins, err
 		}

@@ -125,7 +125,10 @@ func classify(err error) fault {
 	var redisErr redis.Error
 	var op *net.OpError
 	var unsent notSentError
+	var away elsewhereError
 	switch {
+	case errors.As(err, &away):
+		return later
 	case errors.As(err, &unsent), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrClosed),
 		errors.As(err, &op) && op.Op == "dial":
 		return notSent
@@ -154,6 +157,10 @@ func hasPrefix(err error, codes ...string) bool {
 // className is a metric label for an error: Redis's own code, or how it never came.
 func className(err error) string {
 	err = checked(err)
+	var away elsewhereError
+	if errors.As(err, &away) {
+		err = away.cause
+	}
 	var redisErr redis.Error
 	if errors.As(err, &redisErr) {
 		code, _, _ := strings.Cut(redisErr.Error(), " ")

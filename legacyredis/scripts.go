@@ -24,18 +24,22 @@ type scripts struct {
 	confirm, turnDown, mirror, restoreBegin, restoreWipe, restoreHeld, restoreEnd, restoreAbandon script
 }
 
-func loadScript(name string) (script, error) {
-	text, err := scriptText(name)
+func loadScript(name string, cluster bool) (script, error) {
+	text, err := scriptText(name, cluster)
 	return script{name: name, lua: redis.NewScript(text)}, err
 }
 
 // scriptText puts a script together: the prelude, what it needs of the rest, its own text.
-func scriptText(name string) (string, error) {
-	files := []string{"prelude", name}
+func scriptText(name string, cluster bool) (string, error) {
+	files := []string{"prelude"}
+	if cluster {
+		files = append(files, "cluster")
+	}
 	switch name {
 	case "finish", "adjust_finish", "ledger", "mirror":
-		files = []string{"prelude", "versions", name}
+		files = append(files, "versions")
 	}
+	files = append(files, name)
 	var text strings.Builder
 	for _, f := range files {
 		body, err := luaFiles.ReadFile("lua/" + f + ".lua")
@@ -48,7 +52,7 @@ func scriptText(name string) (string, error) {
 	return text.String(), nil
 }
 
-func loadScripts() (scripts, error) {
+func loadScripts(cluster bool) (scripts, error) {
 	var s scripts
 	for name, to := range map[string]*script{
 		"reserve": &s.reserve, "pin": &s.pin, "finish": &s.finish, "release": &s.release, "due": &s.due,
@@ -61,7 +65,7 @@ func loadScripts() (scripts, error) {
 		"restore_abandon": &s.restoreAbandon,
 	} {
 		var err error
-		if *to, err = loadScript(name); err != nil {
+		if *to, err = loadScript(name, cluster); err != nil {
 			return s, err
 		}
 	}

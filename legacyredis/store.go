@@ -44,7 +44,7 @@ func New(o Options) (*Store, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	scr, err := loadScripts()
+	scr, err := loadScripts(o.Client.at.cluster)
 	if err != nil {
 		return nil, err
 	}

@@ -26,8 +26,9 @@ func newDoctorCmd(a *app) *cobra.Command {
 		Long: "Asks every pod's MySQL and Redis how they are set up. MySQL: version, SKIP LOCKED, binary log, clock, schema, fence,\n" +
 			"what our connections get (lock wait, isolation, packet), limits, redo and binary log flushing and what it means for\n" +
 			"promises, read-only, purge lag and old read views, the account's rights, and how far a replica is behind. Redis:\n" +
-			"noeviction, appendonly, clock, fence. It changes nothing. Exit 0: all is well, warnings at most. Exit 2: something has\n" +
-			"to be mended, and it says how.",
+			"noeviction, appendonly, clock, fence; on Sentinel and Cluster of every server that has the pod's data, and the sentinels\n" +
+			"or the cluster. It changes nothing. Exit 0: all is well, warnings at most. Exit 2: something has to be mended, and it\n" +
+			"says how.",
 		Example: "  twinhold doctor --config twinhold.yaml",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context()) },

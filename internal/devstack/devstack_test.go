@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -39,7 +40,16 @@ func parent() {
 		os.Stderr.WriteString(err.Error())
 		os.Exit(1)
 	}
-	os.Stdout.WriteString(strings.Join([]string{strconv.Itoa(s.MySQL.PID()), strconv.Itoa(s.Redis.PID()), s.Dir()}, " ") + "\n")
+	set, err := s.AddSentinelSet(context.Background(), devstack.SentinelOptions{})
+	if err != nil {
+		os.Stderr.WriteString(err.Error())
+		os.Exit(1)
+	}
+	pids := []string{s.Dir(), strconv.Itoa(s.MySQL.PID()), strconv.Itoa(s.Redis.PID()), strconv.Itoa(set.Replicas[0].PID())}
+	for _, x := range set.Sentinels {
+		pids = append(pids, strconv.Itoa(x.PID()))
+	}
+	os.Stdout.WriteString(strings.Join(pids, " ") + "\n")
 	select {}
 }
 
@@ -159,17 +169,18 @@ func TestServersDieWithAKilledParent(t *testing.T) {
 		t.Fatalf("the parent said nothing: %v", err)
 	}
 	fields := strings.Fields(line)
-	mysqld, _ := strconv.Atoi(fields[0])
-	redisd, _ := strconv.Atoi(fields[1])
-	dir := fields[2]
-	if _, err := os.Stat(dir); err != nil || !alive(mysqld) || !alive(redisd) {
+	dir, pids := fields[0], make([]int, len(fields)-1)
+	for i, f := range fields[1:] {
+		pids[i], _ = strconv.Atoi(f)
+	}
+	if _, err := os.Stat(dir); err != nil || len(pids) != 6 || slices.ContainsFunc(pids, func(pid int) bool { return !alive(pid) }) {
 		t.Fatalf("the servers never ran: %v", err)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // "signal: killed"
-	devtest.Until(t, "the servers die with their parent", func() bool { return !alive(mysqld) && !alive(redisd) })
+	devtest.Until(t, "the servers die with their parent", func() bool { return !slices.ContainsFunc(pids, alive) })
 	devtest.Private(t, devstack.Options{Dir: filepath.Dir(filepath.Dir(dir)), Redis: true}) // any start cleans up
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the stale run folder is still there: %v", err)

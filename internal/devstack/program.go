@@ -107,7 +107,7 @@ func findMySQL(ctx context.Context, dev string, progress func(string)) (*program
 	if err != nil {
 		return nil, err
 	}
-	return prefixed(ctx, prefix, "usr/sbin/mysqld")
+	return prefixed(ctx, dev, prefix, "usr/sbin/mysqld", "usr/bin/mysql")
 }
 
 // findRedis is the same for redis-server 7.0 or later.
@@ -120,13 +120,19 @@ func findRedis(ctx context.Context, dev string, progress func(string)) (*program
 	if err != nil {
 		return nil, err
 	}
-	return prefixed(ctx, prefix, "usr/bin/redis-server")
+	return prefixed(ctx, dev, prefix, "usr/bin/redis-server", "usr/bin/redis-cli")
 }
 
-func prefixed(ctx context.Context, prefix, rel string) (*program, error) {
+// prefixed is a server in its prefix. Its tools, for people, get a starter.
+func prefixed(ctx context.Context, dev, prefix, rel string, tools ...string) (*program, error) {
 	p, err := inPrefix(prefix, rel)
 	if err != nil {
 		return nil, err
+	}
+	for _, tool := range tools {
+		if err := writeStarter(dev, p, filepath.Join(prefix, tool)); err != nil {
+			return nil, err
+		}
 	}
 	return p, p.askVersion(ctx)
 }

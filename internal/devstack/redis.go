@@ -58,23 +58,26 @@ func (s *Stack) AddRedis(ctx context.Context, args ...string) (*Redis, error) {
 }
 
 func (r *Redis) answers(ctx context.Context, pid int) error {
-	c := redis.NewClient(&redis.Options{Addr: r.Addr(), MaxRetries: -1, PoolSize: 1, DialTimeout: time.Second, DialerRetries: 1})
-	defer c.Close()
-	// A server that is still loading answers INFO, but not GET.
-	if err := c.Get(ctx, "devstack").Err(); err != nil && err != redis.Nil { //nolint:errorlint // go-redis returns it bare
-		return fmt.Errorf("devstack: %w", err)
+	if err := isRedis(ctx, r.Addr(), pid); err != nil {
+		return err
 	}
-	info, err := c.Info(ctx, "server").Result()
-	if err != nil {
-		return fmt.Errorf("devstack: %w", err)
-	}
-	if infoField(info, "process_id") != strconv.Itoa(pid) {
-		return fmt.Errorf("devstack: another Redis listens on %s", r.Addr())
-	}
-	if r.Version == "" { // a restart changes nothing, and readers need no lock
+	return withRedis(r.Addr(), func(c *redis.Client) error {
+		// A server that is still loading answers INFO, but not GET. A node of a
+		// cluster that does not serve the key says so, and is ready.
+		err := c.Get(ctx, "devstack").Err()
+		if err != nil && err != redis.Nil && !redis.HasErrorPrefix(err, "CLUSTERDOWN") && !redis.HasErrorPrefix(err, "MOVED") { //nolint:errorlint // go-redis returns it bare
+			return fmt.Errorf("devstack: %w", err)
+		}
+		if r.Version != "" { // a restart changes nothing, and readers need no lock
+			return nil
+		}
+		info, err := c.Info(ctx, "server").Result()
+		if err != nil {
+			return fmt.Errorf("devstack: %w", err)
+		}
 		r.Version = infoField(info, "redis_version")
-	}
-	return nil
+		return nil
+	})
 }
 
 func infoField(info, name string) string {
@@ -87,3 +90,24 @@ func infoField(info, name string) string {
 
 // URL is the server's redis:// address for one of its databases.
 func (r *Redis) URL(db int) string { return fmt.Sprintf("redis://%s/%d", r.Addr(), db) }
+
+// withRedis lends a plain client of one server.
+func withRedis(addr string, f func(*redis.Client) error) error {
+	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, PoolSize: 1, DialTimeout: time.Second, DialerRetries: 1, ReadTimeout: 10 * time.Second})
+	defer c.Close()
+	return f(c)
+}
+
+// isRedis fails until a server answers there, and is the process with this pid.
+func isRedis(ctx context.Context, addr string, pid int) error {
+	return withRedis(addr, func(c *redis.Client) error {
+		info, err := c.Info(ctx, "server").Result()
+		if err != nil {
+			return fmt.Errorf("devstack: %w", err)
+		}
+		if infoField(info, "process_id") != strconv.Itoa(pid) {
+			return fmt.Errorf("devstack: another Redis listens on %s", addr)
+		}
+		return nil
+	})
+}
