@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,8 @@ import (
 // fault is one row of the table: something that breaks under load, and is whole again afterwards.
 type fault struct {
 	name string
+	// prepare, if not nil, is called before the load begins.
+	prepare func(f *fleet) error
 	// strike breaks it, for as long as it says, and mends it.
 	strike func(ctx context.Context, f *fleet) error
 	// loses: Redis comes back with less than it had. Where it decides, what it answered last and had not mirrored is lost
@@ -43,6 +46,7 @@ func faults() []fault {
 		{name: "routers killed with -9, 40 times", strike: killRouters, within: equalWithin},
 		{name: "SCRIPT FLUSH each second", strike: flushScripts, within: equalWithin},
 		{name: "Redis restarted empty", strike: restartEmpty, loses: true, within: equalWithin},
+		{name: "Redis failed over to an older copy", prepare: copyRedis, strike: restartOlder, loses: true, within: equalWithin},
 		{name: "MySQL killed with -9 and started", strike: restartMySQL, within: equalWithin},
 		{name: "Redis out of memory", strike: outOfMemory, within: equalWithin},
 	}
@@ -110,6 +114,25 @@ func flushScripts(ctx context.Context, f *fleet) error {
 }
 
 func restartEmpty(ctx context.Context, f *fleet) error {
+	return restartRedis(ctx, f, func(data string) error { return os.Mkdir(data, 0o700) })
+}
+
+// restartOlder is what a replica that lacks the last writes is when it is promoted. (sentinel_test.go has a real one.)
+func restartOlder(ctx context.Context, f *fleet) error {
+	return restartRedis(ctx, f, func(data string) error { return os.CopyFS(data, os.DirFS(olderCopy(f))) })
+}
+
+func olderCopy(f *fleet) string { return filepath.Join(f.dir, "older") }
+
+func copyRedis(f *fleet) error {
+	if err := os.RemoveAll(olderCopy(f)); err != nil {
+		return err
+	}
+	return os.CopyFS(olderCopy(f), os.DirFS(f.stack.Redis.DataDir()))
+}
+
+// restartRedis kills Redis with -9 and starts it on other data.
+func restartRedis(ctx context.Context, f *fleet, fill func(data string) error) error {
 	if err := f.stack.Redis.Kill(); err != nil {
 		return err
 	}
@@ -117,7 +140,7 @@ func restartEmpty(ctx context.Context, f *fleet) error {
 	if err := os.RemoveAll(data); err != nil {
 		return err
 	}
-	if err := os.Mkdir(data, 0o700); err != nil {
+	if err := fill(data); err != nil {
 		return err
 	}
 	if err := f.stack.Redis.Start(ctx); err != nil {
@@ -206,6 +229,11 @@ func (f *fleet) endure(t *testing.T, stage string, fault fault, seed uint64, buc
 	r := newRand(seed, 5000)
 	for _, b := range buckets[0] {
 		if err := f.restock(t.Context(), r, b, 200, m.tag+b.String()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if fault.prepare != nil {
+		if err := fault.prepare(f); err != nil {
 			t.Fatal(err)
 		}
 	}
