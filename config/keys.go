@@ -49,6 +49,8 @@ func keys(c *Config) []key {
 		{"tuning.mirror.breaker.probes", AfterRestart, &t.Mirror.Breaker.Probes},
 		{"tuning.settle", AfterRestart, &t.Settle},
 		{"tuning.catch_up", Now, &t.CatchUp},
+		{"tuning.catch_up_turn", Now, &t.CatchUpTurn},
+		{"tuning.catch_up_rate", Now, &t.CatchUpRate},
 		{"tuning.cut_budget", Now, &t.CutBudget},
 		{"tuning.handover_budget", Now, &t.HandoverBudget},
 		{"tuning.look_up", Now, &t.LookUp},

@@ -21,7 +21,7 @@ type Find struct {
 // was decided in an earlier epoch: what was on its way then was refused as stale, and in legacy nothing was. Any other
 // lacks a cause, and counts against the pod; but where other routers have been alive since the reservation was made, and
 // it was not this process that left it as the truth has it, the cause may be a gap of theirs: that is Unseen.
-// Tell it before Converged.
+// Tell it before Covered.
 func (e *Engine) Found(f Find) {
 	now := e.now()
 	e.mu.Lock()

@@ -227,6 +227,24 @@ type Status struct {
 	Laggards         []string    `json:"laggards"`
 	Redis            StoreStatus `json:"redis"`
 	MySQL            StoreStatus `json:"mysql"`
+
+	// CatchUp is how far the full rounds are; nil where that is not known.
+	CatchUp *CatchUpStatus `json:"catch_up,omitempty"`
+}
+
+// CatchUpStatus is how far the pod's full rounds of catch-up are.
+type CatchUpStatus struct {
+	// Router runs them; empty: none does now.
+	Router string `json:"router,omitempty"`
+	// Began is when the round under way did; nil: none is. It has walked Walked of about Of reservations.
+	Began  *time.Time `json:"began,omitempty"`
+	Walked int64      `json:"walked"`
+	Of     int64      `json:"of"`
+	// LastEnded is when the last round came to its end; nil: none has. It took LastTookS, and repaired so many records.
+	LastEnded    *time.Time `json:"last_ended,omitempty"`
+	LastTookS    float64    `json:"last_took_s"`
+	LastWalked   int64      `json:"last_walked"`
+	LastRepaired int64      `json:"last_repaired"`
 }
 
 // Unknown tells whether neither store could be asked.

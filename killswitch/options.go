@@ -111,6 +111,8 @@ type Options struct {
 
 	// CatchUp runs one full round both ways. Nil: none.
 	CatchUp func(ctx context.Context) error
+	// Rounds tells how far the pod's full rounds are. Nil: not known.
+	Rounds func(ctx context.Context) (CatchUpStatus, error)
 	// Survey looks, and changes nothing. It is given both fences as they were read. Nil: debt and completeness stay
 	// inconclusive.
 	Survey func(ctx context.Context, redis, mysql reservation.Fence) (Survey, error)

@@ -27,6 +27,7 @@ func (c *Control) Status(ctx context.Context, full bool) Status {
 	s := Status{
 		Pod: c.opt.Pod, MaxStage: c.opt.MaxStage.String(), HeldBecause: []string{},
 		Breaker: "unknown", Redis: storeStatus(v.redis, v.redisErr), MySQL: storeStatus(v.mysql, v.mysqlErr),
+		CatchUp: v.rounds,
 	}
 	if c.opt.Declared.Valid() {
 		s.Declared = c.opt.Declared.String()

@@ -21,8 +21,11 @@ const unknownVersion = -1
 // figures gives Redis the ledger's figures of the buckets in which a change was lost. Redis applies each change by
 // itself, as the claim or adjustment finishes, so a bucket that is merely behind is left alone: lost is what has not
 // moved since an earlier look.
-func (c *CatchUp) figures(ctx context.Context, st reservation.Stamp, r *Round) error {
+func (c *CatchUp) figures(ctx context.Context, st reservation.Stamp, pace *pacer, r *Round) error {
 	return c.ledger(ctx, func(figs []reservation.Figures) error {
+		if err := pace.read(ctx, len(figs)); err != nil {
+			return err
+		}
 		if !c.opt.AtRest {
 			var err error
 			if figs, err = c.stuck(ctx, figs); err != nil || len(figs) == 0 {
@@ -37,6 +40,18 @@ func (c *CatchUp) figures(ctx context.Context, st reservation.Stamp, r *Round) e
 		c.metrics.figures.Add(float64(n))
 		return nil
 	})
+}
+
+// Figures gives Redis the figures of the ledger in which a change was lost, reading at most rate buckets a second. It is
+// the end of a round that is walked in parts.
+func (c *CatchUp) Figures(ctx context.Context, fence reservation.Fence, rate int) (Round, error) {
+	r := newRound(c.opt.Now())
+	if !fence.Stage.DualWrite() {
+		return r, nil
+	}
+	err := c.figures(ctx, fence.Stamp, newPacer(rate), &r)
+	r.Ended = c.opt.Now()
+	return r, err
 }
 
 // ledger pages through the ledger.
