@@ -164,6 +164,7 @@ func openPod(ctx context.Context, cfg *config.Config, pc config.Pod, opt Options
 	if err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
+	p.MySQL.OnEnded(p.Router.Expired)
 	return p, nil
 }
 
