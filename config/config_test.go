@@ -115,7 +115,7 @@ func TestEveryFieldIsReadFromItsKey(t *testing.T) {
 		"background_connections: 0", "background_connections: 6", "rate: 20000", "rate: 30000", "interval: 1s", "interval: 2s", "batch: 500", "batch: 501", "grace: 30s", "grace: 31s",
 		"lease: 10s", "lease: 11s", "large_cart: 1000", "large_cart: 1001",
 		"max_in_flight: 4096", "max_in_flight: 4097", "catch_up: 30s", "catch_up: 31s", "catch_up_turn: 1s", "catch_up_turn: 2s",
-		"catch_up_rate: 20000", "catch_up_rate: 20001",
+		"catch_up_rate: 20000", "catch_up_rate: 20001", "freeze_after: 3", "freeze_after: 4",
 		"cut_budget: 250ms", "cut_budget: 251ms", "handover_budget: 1s", "handover_budget: 2s", "look_up: 50ms", "look_up: 51ms",
 		"min_compared: 1000", "min_compared: 1001", "ratio: 3.0", "ratio: 3.5", "max_queue: 100", "max_queue: 101",
 		"evidence_window: 24h", "evidence_window: 25h",

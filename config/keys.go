@@ -51,6 +51,7 @@ func keys(c *Config) []key {
 		{"tuning.catch_up", Now, &t.CatchUp},
 		{"tuning.catch_up_turn", Now, &t.CatchUpTurn},
 		{"tuning.catch_up_rate", Now, &t.CatchUpRate},
+		{"tuning.freeze_after", Now, &t.FreezeAfter},
 		{"tuning.cut_budget", Now, &t.CutBudget},
 		{"tuning.handover_budget", Now, &t.HandoverBudget},
 		{"tuning.look_up", Now, &t.LookUp},

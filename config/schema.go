@@ -77,6 +77,7 @@ func (r *reader) tuning(t *Tuning) []field {
 		{"catch_up", r.duration(&t.CatchUp, 0, 24*time.Hour)},
 		{"catch_up_turn", r.duration(&t.CatchUpTurn, 0, time.Minute)},
 		{"catch_up_rate", r.whole(&t.CatchUpRate, 0, 10_000_000)},
+		{"freeze_after", r.whole(&t.FreezeAfter, 0, 1000)},
 		{"cut_budget", r.duration(&t.CutBudget, 10*time.Millisecond, time.Minute)},
 		{"handover_budget", r.duration(&t.HandoverBudget, 10*time.Millisecond, time.Minute)},
 		{"look_up", r.duration(&t.LookUp, time.Millisecond, time.Second)},

@@ -45,6 +45,14 @@ func (e *Engine) Found(f Find) {
 	}
 }
 
+// HasGap tells whether an operation of this reservation was a gap that catch-up has not closed yet.
+func (e *Engine) HasGap(id reservation.ID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, ok := e.gaps[id]
+	return ok
+}
+
 // InFlight tells whether an operation of this reservation has been begun and has not ended: it may be on its way to the
 // store that follows.
 func (e *Engine) InFlight(id reservation.ID) bool {

@@ -1,6 +1,7 @@
 package killswitch
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/twinhold/twinhold/reservation"
@@ -228,8 +229,23 @@ type Status struct {
 	Redis            StoreStatus `json:"redis"`
 	MySQL            StoreStatus `json:"mysql"`
 
+	// BucketFreezes say of each frozen bucket who froze it, and why, as far as the audit tells.
+	BucketFreezes []BucketFreeze `json:"bucket_freezes,omitempty"`
 	// CatchUp is how far the full rounds are; nil where that is not known.
 	CatchUp *CatchUpStatus `json:"catch_up,omitempty"`
+}
+
+// BucketFreeze is why a bucket is frozen.
+type BucketFreeze struct {
+	Bucket string    `json:"bucket"`
+	At     time.Time `json:"at"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+	Ticket string    `json:"ticket,omitempty"`
+	// Mend is the command that shows the difference behind it; empty: a person froze it.
+	Mend string `json:"mend,omitempty"`
+	// Evidence is what was known of the difference then.
+	Evidence json.RawMessage `json:"evidence,omitempty"`
 }
 
 // CatchUpStatus is how far the pod's full rounds of catch-up are.

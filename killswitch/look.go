@@ -30,6 +30,7 @@ type view struct {
 	marksDebt            reservation.Debt
 	marks                int64
 	rounds               *CatchUpStatus
+	why                  map[string]BucketFreeze // of frozen buckets, by name
 }
 
 // look asks both stores at once, each with its own deadline.

@@ -221,3 +221,6 @@ func whoAmI() string {
 	}
 	return u.Username
 }
+
+// By is who uses it, as the audit says.
+func (c *Control) By() string { return c.opt.By }

@@ -24,6 +24,9 @@ const (
 // seconds is null, and HeldBecause says why. With full, the survey of both stores may take minutes.
 func (c *Control) Status(ctx context.Context, full bool) Status {
 	v := c.look(ctx, statusWait)
+	if len(v.redis.FrozenBuckets)+len(v.mysql.FrozenBuckets) > 0 {
+		v.why = c.whyFrozen(ctx)
+	}
 	s := Status{
 		Pod: c.opt.Pod, MaxStage: c.opt.MaxStage.String(), HeldBecause: []string{},
 		Breaker: "unknown", Redis: storeStatus(v.redis, v.redisErr), MySQL: storeStatus(v.mysql, v.mysqlErr),
@@ -129,7 +132,7 @@ func (s *Status) held(v view, maxStage reservation.Stage) {
 		s.heldByBrake(v)
 	}
 	for _, b := range s.FrozenBuckets {
-		s.because("bucket %s is frozen: no new reservations of it until twinhold unfreeze %s --bucket %s", b, s.Pod, b)
+		s.heldByBucket(b, v.why)
 	}
 	if v.marks > 0 {
 		s.because("%s: outcomes that were answered without Redis, and that Redis lacks until catch-up has brought them over", count(v.marks, "mark"))
@@ -138,6 +141,22 @@ func (s *Status) held(v view, maxStage reservation.Stage) {
 		s.because("max_stage is %s: a flip goes no further", maxStage)
 	}
 	s.heldByRouters(v)
+}
+
+// heldByBucket says why a bucket is frozen, and what lets it in again.
+func (s *Status) heldByBucket(b string, why map[string]BucketFreeze) {
+	f, known := why[b]
+	switch {
+	case known && f.Mend != "":
+		s.because("bucket %s is frozen since %s by %s: %s: no new reservations of it until it is mended: %s", b, f.At.Format(time.RFC3339), f.By, f.Reason, f.Mend)
+	case known:
+		s.because("bucket %s is frozen since %s by %s (%s): no new reservations of it until twinhold unfreeze %s --bucket %s", b, f.At.Format(time.RFC3339), f.By, f.Reason, s.Pod, b)
+	default:
+		s.because("bucket %s is frozen: no new reservations of it until twinhold unfreeze %s --bucket %s", b, s.Pod, b)
+	}
+	if known {
+		s.BucketFreezes = append(s.BucketFreezes, f)
+	}
 }
 
 func (s *Status) heldByLatch(v view) {

@@ -163,7 +163,7 @@ func (c *CatchUp) RunTold(ctx context.Context, fence reservation.Fence, told fun
 			break
 		}
 	}
-	if err := c.figures(ctx, fence.Stamp, nil, &r); err != nil {
+	if err := c.figures(ctx, fence.Stamp, nil, &r, nil); err != nil {
 		return r, err
 	}
 	if fence.Stage == reservation.Handover && r.Withheld == 0 {
@@ -220,6 +220,7 @@ func (c *CatchUp) reconcile(ctx context.Context, v view, r *Part) error {
 	if v.bad != nil {
 		r.Unreadable++
 		r.Left = append(r.Left, v.bad.Error())
+		r.Differ = append(r.Differ, differenceOf(DiffersUnreadable, v, v.bad.Error()))
 		return nil
 	}
 	s := c.plan(v, c.opt.Now())
@@ -233,7 +234,9 @@ func (c *CatchUp) reconcile(ctx context.Context, v view, r *Part) error {
 		}
 		v = v.with(s.to, now)
 	case s.left != "":
-		r.Left = append(r.Left, s.left)
+		if err := c.leaves(ctx, v, s, r); err != nil {
+			return err
+		}
 	case s.unconfirmed:
 		r.Unconfirmed++
 	case s.skipped:
@@ -242,6 +245,7 @@ func (c *CatchUp) reconcile(ctx context.Context, v view, r *Part) error {
 	if v.withheld() {
 		r.Withheld++
 	}
+	r.Live.Count(v.redis)
 	return c.drain(ctx, v, r)
 }
 

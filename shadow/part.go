@@ -20,6 +20,9 @@ type Part struct {
 	IDs         []reservation.ID
 	// LeftAlone were too young or under way; Young of them will be old enough in a moment.
 	LeftAlone, Young []reservation.ID
+	// Differ is what a person has to mend, if it lasts. Live is what Redis holds of each bucket.
+	Differ []Difference
+	Live   Live
 }
 
 func (p *Part) skip(id reservation.ID, young bool) {
@@ -89,14 +92,17 @@ func (c *CatchUp) lookAt(ctx context.Context, fence reservation.Fence, ids []res
 func newParts() []Part {
 	parts := make([]Part, workers)
 	for n := range parts {
-		parts[n].Repaired = map[string]int{}
+		parts[n].Repaired, parts[n].Live = map[string]int{}, Live{}
 	}
 	return parts
 }
 
 func (p *Part) join(parts []Part) {
+	p.Live = Live{}
 	for _, o := range parts {
 		p.count(o.Round)
+		p.Live.Add(o.Live)
+		p.Differ = append(p.Differ, o.Differ...)
 		p.Repairs = append(p.Repairs, o.Repairs...)
 		p.Left = append(p.Left, o.Left...)
 		p.LeftAlone = append(p.LeftAlone, o.LeftAlone...)

@@ -10,6 +10,8 @@ type turnMetrics struct {
 	turns                 *prometheus.CounterVec
 	walked, of            prometheus.Gauge
 	last, seconds, behind prometheus.Gauge
+	differences           *prometheus.GaugeVec
+	frozen                prometheus.Counter
 }
 
 func newTurnMetrics(pod string, r prometheus.Registerer) *turnMetrics {
@@ -22,6 +24,14 @@ func newTurnMetrics(pod string, r prometheus.Registerer) *turnMetrics {
 			Namespace: "twinhold", Subsystem: "catchup", Name: "turns_total",
 			Help: "Turns of catch-up by this router, by what they looked at (missed: what its mirror missed; new; round: a part of the full round; handover: all, at once) and result (ok, failed).",
 		}, []string{"turn", "result"}),
+		differences: f.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "twinhold", Subsystem: "catchup", Name: "differences",
+			Help: "Differences without a known cause that this router has found in enough full rounds in a row, by kind: a person has to mend them.",
+		}, []string{"kind"}),
+		frozen: f.NewCounter(prometheus.CounterOpts{
+			Namespace: "twinhold", Subsystem: "catchup", Name: "frozen_buckets_total",
+			Help: "Buckets that this router has frozen for a difference that lasts.",
+		}),
 		walked:  gauge("round_walked_records", "Reservations that the full round under way has walked; 0 where this router does not run it."),
 		of:      gauge("round_records", "Reservations that the full round under way has to walk, as it began; 0 where this router does not run it."),
 		last:    gauge("last_round_timestamp_seconds", "When this router last ended a full round; 0: not yet. Of a pod's routers one runs the rounds."),

@@ -24,6 +24,7 @@ type turns struct {
 	started time.Time // at the first look whether a round is due
 	told    time.Time // the round whose end the comparison has heard of, by another router
 	holds   atomic.Bool
+	lasting lasting // differences over rounds
 }
 
 // openCatchUp makes the catch-up that runs all the time.
@@ -159,6 +160,7 @@ func (p *Pod) catchUpTurn(ctx context.Context) (more bool, err error) {
 		if err := p.begin(ctx, &at); err != nil {
 			return false, err
 		}
+		p.lasting.begin(at.Began)
 	}
 	if err := p.turns.metrics.turn("round", p.carryOn(ctx, &at)); err != nil {
 		return false, err
@@ -181,6 +183,7 @@ func (p *Pod) carryOn(ctx context.Context, at *Progress) error {
 		return p.steady.Walk(ctx, fence, shadow.Span{After: at.After, UpTo: shadow.Last(), Limit: limit, Rate: rate})
 	})
 	at.add(part)
+	p.lasting.add(at.Began, part)
 	if err == nil && part.UpTo == shadow.Last() {
 		err = p.endRound(ctx, fence, at, rate)
 	}
@@ -190,10 +193,14 @@ func (p *Pod) carryOn(ctx context.Context, at *Progress) error {
 
 // endRound brings the ledger's figures over, which is the end of a round.
 func (p *Pod) endRound(ctx context.Context, fence reservation.Fence, at *Progress, rate int) error {
-	ledger, err := p.steady.Figures(ctx, fence, rate)
+	ledger, err := p.steady.Figures(ctx, fence, rate, p.lasting.bucket)
+	if err == nil {
+		err = p.short(ctx)
+	}
 	if err != nil {
 		return err
 	}
+	p.judge(ctx, at.Began)
 	at.Repaired += int64(ledger.Total())
 	_, err = p.part(fence, func() (shadow.Part, error) { return ledgerOf(ledger), nil })
 	at.end(time.Now())
