@@ -229,6 +229,9 @@ type Status struct {
 	Redis            StoreStatus `json:"redis"`
 	MySQL            StoreStatus `json:"mysql"`
 
+	// DebtBy is what either store lacks by reason (missing in MySQL; in Redis marked, or unconfirmed; differing: ended ones),
+	// with units and the time until the last has ended; nil where there was no survey.
+	DebtBy map[string]reservation.Debt `json:"debt_by,omitempty"`
 	// BucketFreezes say of each frozen bucket who froze it, and why, as far as the audit tells.
 	BucketFreezes []BucketFreeze `json:"bucket_freezes,omitempty"`
 	// CatchUp is how far the full rounds are; nil where that is not known.

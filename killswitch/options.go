@@ -25,6 +25,8 @@ type Survey struct {
 	Because []string
 	// Debt is what one store promised and the other lacks.
 	Debt reservation.Debt
+	// By gives what either store lacks by reason: missing, marked, unconfirmed, differing.
+	By map[string]reservation.Debt
 	// Differing counts ended reservations and rejections that differ, or that one store lacks.
 	Differing int64
 	// Unconfirmed counts MySQL's holds that nobody was promised: each is left to its retry or its expiry.

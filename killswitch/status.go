@@ -290,7 +290,7 @@ func (c *Control) debtNow(ctx context.Context, s *Status, v view, full bool) {
 	}
 	lacks := got.lacks()
 	complete := len(lacks) == 0 && v.marksErr == nil && v.marks == 0
-	s.Debt, s.ViewComplete = &got.Debt, &complete
+	s.Debt, s.DebtBy, s.ViewComplete = &got.Debt, got.By, &complete
 	for _, l := range lacks {
 		s.because("%s", l)
 	}

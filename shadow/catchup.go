@@ -219,6 +219,7 @@ func (c *CatchUp) drainPage(ctx context.Context, marked []reservation.Record, fe
 func (c *CatchUp) reconcile(ctx context.Context, v view, r *Part) error {
 	if v.bad != nil {
 		r.Unreadable++
+		r.Lacks.Differing++
 		r.Left = append(r.Left, v.bad.Error())
 		r.Differ = append(r.Differ, differenceOf(DiffersUnreadable, v, v.bad.Error()))
 		return nil
@@ -244,6 +245,9 @@ func (c *CatchUp) reconcile(ctx context.Context, v view, r *Part) error {
 	}
 	if v.withheld() {
 		r.Withheld++
+	}
+	if !s.skipped {
+		r.Lacks.count(v.facts().lacks(), v, c.opt.Now())
 	}
 	r.Live.Count(v.redis)
 	return c.drain(ctx, v, r)

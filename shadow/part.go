@@ -23,6 +23,8 @@ type Part struct {
 	// Differ is what a person has to mend, if it lasts. Live is what Redis holds of each bucket.
 	Differ []Difference
 	Live   Live
+	// Lacks is what each store lacks still, of what is not too young.
+	Lacks Lacks
 }
 
 func (p *Part) skip(id reservation.ID, young bool) {
@@ -102,6 +104,7 @@ func (p *Part) join(parts []Part) {
 	for _, o := range parts {
 		p.count(o.Round)
 		p.Live.Add(o.Live)
+		p.Lacks.Add(o.Lacks)
 		p.Differ = append(p.Differ, o.Differ...)
 		p.Repairs = append(p.Repairs, o.Repairs...)
 		p.Left = append(p.Left, o.Left...)

@@ -134,7 +134,7 @@ func (c *CatchUp) Survey(ctx context.Context, redis, mysql reservation.Fence) (S
 	err = c.ledger(ctx, func(figs []reservation.Figures) error { return c.countBuckets(ctx, &s, figs) })
 	s.Ended = c.opt.Now()
 	if err == nil {
-		c.metrics.show(s)
+		c.metrics.show(s.Lacks())
 	}
 	return s, err
 }
@@ -246,23 +246,14 @@ func (f facts) unanswered() bool {
 }
 
 func (s *Survey) countDifference(v view, f facts, now time.Time) {
-	r, q := f.redis, f.mysql
-	switch {
-	case r.Live() && q.Rank() < reservation.Refused.Rank() && !q.Live():
-		add(&s.Missing, v.redis, now)
-		s.example(KindMissing, v, f)
-	case r == reservation.Claiming: // the last step of its claim is under way
-	case q.Live() && f.marked && !r.Live() && r.Rank() <= reservation.Rejected.Rank():
-		add(&s.Marked, v.mysql, now)
-		s.example(KindMarked, v, f)
-	case f.unanswered():
-		add(&s.Unconfirmed, v.mysql, now)
-		s.example(KindUnconfirmed, v, f)
-	case r.Live() && q.Live(), r == reservation.Provisional, r == 0 && q == reservation.Rejected && !f.marked:
-	default:
-		s.Differing++
-		s.example(KindDiffering, v, f)
+	kind := f.lacks()
+	if kind == "" {
+		return
 	}
+	l := s.Lacks()
+	l.count(kind, v, now)
+	s.Missing, s.Marked, s.Unconfirmed, s.Differing = l.Missing, l.Marked, l.Unconfirmed, l.Differing
+	s.example(kind, v, f)
 }
 
 func add(d *reservation.Debt, rec *reservation.Record, now time.Time) {

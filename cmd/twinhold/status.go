@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -90,6 +92,7 @@ func podText(w io.Writer, p killswitch.Status) error {
 	errs = append(errs,
 		writef(w, "  fences   Redis %s; MySQL %s; max_stage %s\n", storeText(p.Redis), storeText(p.MySQL), p.MaxStage),
 		writef(w, "  debt     %s; marks %s; view %s\n", shortDebt(p.Debt), known(p.Marks), view(p.ViewComplete)),
+		debtByText(w, p.DebtBy),
 		writef(w, "  mirror   %s waiting, breaker %s\n", known(p.Queue), p.Breaker),
 	)
 	if p.CatchUp != nil {
@@ -106,6 +109,18 @@ func podText(w io.Writer, p killswitch.Status) error {
 		errs = append(errs, writef(w, "  router   %s: epoch %d, %s, heard of %.1f s ago, %d waiting, breaker %s%s\n", r.ID, r.Epoch, r.Stage, r.SeenSAgo, r.Queue, r.Breaker, cut))
 	}
 	return errors.Join(errs...)
+}
+
+// debtByText says for which reasons a store lacks something.
+func debtByText(w io.Writer, by map[string]reservation.Debt) error {
+	for _, reason := range slices.Sorted(maps.Keys(by)) {
+		if d := by[reason]; d.Reservations > 0 {
+			if err := writef(w, "           %s: %s\n", reason, debtText(d)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // roundsText says how far the full rounds are.

@@ -29,7 +29,9 @@ type lasting struct {
 	live    shadow.Live                                     // of this round; nil: too many buckets to sum
 	before  map[reservation.Bucket]reservation.Availability // at the end of the last round
 	after   map[reservation.Bucket]reservation.Availability
-	unsure  int // holds that one store has and nobody was answered, or that were left alone: they may be why MySQL is short
+	lacks   shadow.Lacks
+	ended   time.Time // when the round began that was followed last to its end
+	unsure  int       // holds that one store has and nobody was answered, or that were left alone: they may be why MySQL is short
 }
 
 // streak is one difference over rounds.
@@ -45,7 +47,7 @@ func (l *lasting) begin(at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.whole, l.now, l.live = at, map[string]shadow.Difference{}, shadow.Live{}
-	l.after, l.unsure = map[reservation.Bucket]reservation.Availability{}, 0
+	l.after, l.unsure, l.lacks = map[reservation.Bucket]reservation.Availability{}, 0, shadow.Lacks{}
 }
 
 // add takes what a part of the round has found.
@@ -55,6 +57,7 @@ func (l *lasting) add(began time.Time, part shadow.Part) {
 	if !l.follows(began) {
 		return
 	}
+	l.lacks.Add(part.Lacks)
 	l.unsure += part.Unconfirmed + part.Skipped
 	for _, d := range part.Differ {
 		l.found(d)
@@ -131,8 +134,15 @@ func (l *lasting) end(began time.Time, needed int, explained func(shadow.Differe
 			}
 		}
 	}
-	l.streaks, l.before, l.whole = next, l.after, time.Time{}
+	l.streaks, l.before, l.whole, l.ended = next, l.after, time.Time{}, began
 	return due, lasts
+}
+
+// debt gives what the round has left that was just followed to its end.
+func (l *lasting) debt(began time.Time) (shadow.Lacks, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lacks, l.ended.Equal(began)
 }
 
 // short finds what MySQL has promised twice while Redis, with the same stock, has not.
@@ -166,6 +176,9 @@ func (p *Pod) judge(ctx context.Context, began time.Time) {
 	due, lasts := p.lasting.end(began, needed, func(d shadow.Difference) bool {
 		return d.ID != (reservation.ID{}) && (p.Router.Engine().HasGap(d.ID) || p.Router.Engine().InFlight(d.ID))
 	})
+	if lacks, whole := p.lasting.debt(began); whole {
+		p.steady.ShowLacks(lacks)
+	}
 	for _, kind := range shadow.DifferenceKinds() {
 		p.turns.metrics.differences.WithLabelValues(string(kind)).Set(float64(lasts[kind]))
 	}

@@ -366,3 +366,39 @@ func TestMendRefusesWhatHasChanged(t *testing.T) {
 	}
 	wantInvariants(t, a.p)
 }
+
+// What either store lacks is in metrics after each full round, by reason with units and time, and in status.
+func TestDebtByReasonIsShown(t *testing.T) {
+	t.Parallel()
+	a := newAiling(t)
+	req, err := reservation.NewRequest(shop, "lonely", []reservation.Line{{Item: 2, Group: 1, Quantity: 3}}, 5*time.Minute, reservation.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := reservation.NewID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.p.MySQL.Reserve(t.Context(), a.p.Router.Stamp(), id, req); err != nil { // nobody was answered
+		t.Fatal(err)
+	}
+	of := func(name, kind string) float64 { return counter(t, a.registry, name, map[string]string{"kind": kind}) }
+	eventually(t, "the round counts it", 30*time.Second, func() bool { return of("twinhold_debt_reservations", "unconfirmed") == 1 })
+	want(t, "units", of("twinhold_debt_units", "unconfirmed"), 3.0)
+	if s := of("twinhold_debt_drains_seconds", "unconfirmed"); s < 200 || s > 300 {
+		t.Errorf("drains in %v s", s)
+	}
+	for _, kind := range []string{"missing", "marked", "differing"} {
+		want(t, kind, of("twinhold_debt_reservations", kind), 0.0)
+	}
+	c, err := a.p.Control(podset.ControlOptions{By: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if by := c.Status(t.Context(), true).DebtBy; by["unconfirmed"].Units != 3 || by["missing"].Reservations != 0 || len(by) != 4 {
+		t.Errorf("status: %+v", by)
+	}
+	a.sql("UPDATE reservations SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 HOUR WHERE id = ?", id[:])
+	eventually(t, "it has ended, and is no debt any more", 30*time.Second, func() bool { return of("twinhold_debt_reservations", "unconfirmed") == 0 })
+	want(t, "frozen", len(a.frozen()), 0)
+}
