@@ -498,10 +498,10 @@ func TestCoverClosesWhatItLookedAt(t *testing.T) {
 		s.Decided(outcomeOf(rec, reservation.Granted, true, 5))
 		s.Gap(GapTimeout)
 	}
-	left := func() (ids []byte) {
+	left := func() (ids []int) {
 		for n := byte(1); n <= 9; n++ {
 			if _, ok := b.engine.gaps[id(n)]; ok {
-				ids = append(ids, n)
+				ids = append(ids, int(n))
 			}
 		}
 		return ids

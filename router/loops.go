@@ -189,15 +189,16 @@ func (p *Pod) catchUpLoop(ctx context.Context) {
 	if p.opt.CatchUp == nil {
 		return
 	}
-	again := make(chan struct{}, 1)
+	again, failing := make(chan struct{}, 1), false
 	every(ctx, p.catchUpPause, again, func(ctx context.Context) {
 		if p.tune().CatchUpEvery <= 0 || !p.canCatchUp() {
 			return
 		}
 		more, err := p.opt.CatchUp(ctx)
-		if err != nil && ctx.Err() == nil && !stale(err) {
-			p.opt.Logger.Warn("a round of catch-up was given up", "pod", p.opt.ID, "err", err)
+		if err != nil && ctx.Err() == nil && !stale(err) && !failing { // once, and not each second of an outage
+			p.opt.Logger.Warn("a round of catch-up cannot go on: it is tried again and again", "pod", p.opt.ID, "err", err)
 		}
+		failing = err != nil
 		if more {
 			p.wake(again)
 		}

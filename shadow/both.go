@@ -24,7 +24,7 @@ func (c *CatchUp) Both(ctx context.Context, fence reservation.Fence, id reservat
 	}
 	p := Pair{Redis: v.redis, MySQL: v.mysql, Unreadable: v.bad}
 	if v.bad != nil || v.any() == nil {
-		return p, nil
+		return p, nil //nolint:nilerr // it is told in the pair
 	}
 	var part Part
 	if s := c.plan(v, c.opt.Now()); s.left != "" {

@@ -222,7 +222,7 @@ func (c *CatchUp) reconcile(ctx context.Context, v view, r *Part) error {
 		r.Lacks.Differing++
 		r.Left = append(r.Left, v.bad.Error())
 		r.Differ = append(r.Differ, differenceOf(DiffersUnreadable, v, v.bad.Error()))
-		return nil
+		return nil //nolint:nilerr // one bad record stops nothing
 	}
 	s := c.plan(v, c.opt.Now())
 	switch {

@@ -244,7 +244,7 @@ func TestRoundOverManyDifferencesIsBounded(t *testing.T) {
 	p.exec("DELETE FROM reserved_quantities WHERE reservation_id NOT IN (SELECT id FROM reservations)")
 	p.exec("UPDATE inventory_ledger SET unpooled = unpooled + ?", holds)
 	told := 0
-	round, err := p.catchUp(func(o *shadow.CatchUpOptions) { o.Page = 500 }).RunTold(t.Context(), p.fence(), func(part shadow.Part, err error) {
+	round, err := p.catchUp(func(o *shadow.CatchUpOptions) { o.Page = 500 }).RunTold(t.Context(), p.fence(), func(part shadow.Part, _ error) {
 		told += len(part.Repairs)
 	})
 	if err != nil || round.Repaired["lost"] != holds || len(round.Repairs) != 1000 || told != holds || len(round.Left) != 0 {

@@ -180,7 +180,7 @@ func (p *Pod) judge(ctx context.Context, began time.Time) {
 		p.steady.ShowLacks(lacks)
 	}
 	for _, kind := range shadow.DifferenceKinds() {
-		p.turns.metrics.differences.WithLabelValues(string(kind)).Set(float64(lasts[kind]))
+		p.metrics.differences.WithLabelValues(string(kind)).Set(float64(lasts[kind]))
 	}
 	for _, s := range due {
 		p.brake(ctx, s)
@@ -216,7 +216,7 @@ func (p *Pod) brake(ctx context.Context, s *streak) {
 			continue
 		}
 		frozen++
-		p.turns.metrics.frozen.Inc()
+		p.metrics.frozen.Inc()
 		log.Error("a difference lasts without a known cause: its bucket is frozen", "bucket", b.String())
 	}
 	if len(s.Buckets) == 0 {

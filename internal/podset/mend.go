@@ -188,7 +188,7 @@ func (m *mending) planRecord(ctx context.Context) error {
 	switch {
 	case pair.Unreadable != nil:
 		m.refuse("%v: what cannot be read cannot be compared; see docs/differences.md", pair.Unreadable)
-		return nil
+		return nil //nolint:nilerr // it is told in the result
 	case r == nil && q == nil:
 		return reservation.ErrNotFound
 	}

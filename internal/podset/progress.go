@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/twinhold/twinhold/reservation"
-	"github.com/twinhold/twinhold/shadow"
 )
 
 // Progress is how far the pod's full rounds of catch-up are. It is kept in the pod's Redis, so that another router goes
@@ -27,12 +26,6 @@ type Progress struct {
 	LastEnded    time.Time `json:"last_ended,omitzero"`
 	LastWalked   int64     `json:"last_walked"`
 	LastRepaired int64     `json:"last_repaired"`
-}
-
-func (at *Progress) add(part shadow.Part) {
-	at.After = part.UpTo
-	at.Walked += int64(part.Walked)
-	at.Repaired += int64(part.Total())
 }
 
 // end makes the round under way the last one.

@@ -32,7 +32,7 @@ func (p *Pod) openCatchUp(settle time.Duration, opt Options) (err error) {
 	if p.missed, err = shadow.NewMissed(p.Config.ID, opt.Registerer); err != nil {
 		return err
 	}
-	p.turns.metrics = newTurnMetrics(p.Config.ID, opt.Registerer)
+	p.metrics = newTurnMetrics(p.Config.ID, opt.Registerer)
 	p.steady, err = shadow.NewCatchUp(shadow.CatchUpOptions{
 		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Settle: settle, Grace: p.grace,
 		InFlight: func(id reservation.ID) bool { return p.Router.Engine().InFlight(id) },
@@ -50,14 +50,14 @@ func (p *Pod) quickTurn(ctx context.Context) error {
 	if err != nil || fence.Epoch == 0 {
 		return err
 	}
-	if err := p.turns.metrics.turn("missed", p.lookMissed(ctx, fence)); err != nil || fence.Stage == reservation.Handover {
+	if err := p.metrics.turn("missed", p.lookMissed(ctx, fence)); err != nil || fence.Stage == reservation.Handover {
 		return err // in handover whole rounds run all the time
 	}
 	mine, err := p.holdsCatchUp(ctx)
 	if err != nil || !mine {
 		return err
 	}
-	return p.turns.metrics.turn("new", p.follow(ctx, fence))
+	return p.metrics.turn("new", p.follow(ctx, fence))
 }
 
 // dualFence reads Redis's fence; the zero fence where there are no two stores to bring together now.
@@ -126,7 +126,7 @@ func (p *Pod) follow(ctx context.Context, fence reservation.Fence) error {
 		}
 		at = part.UpTo
 	}
-	p.turns.metrics.behind.Set(max(0, time.Since(shadow.Created(at)).Seconds()))
+	p.metrics.behind.Set(max(0, time.Since(shadow.Created(at)).Seconds()))
 	return p.keepCursor(ctx, at)
 }
 
@@ -162,7 +162,7 @@ func (p *Pod) catchUpTurn(ctx context.Context) (more bool, err error) {
 		}
 		p.lasting.begin(at.Began)
 	}
-	if err := p.turns.metrics.turn("round", p.carryOn(ctx, &at)); err != nil {
+	if err := p.metrics.turn("round", p.carryOn(ctx, &at)); err != nil {
 		return false, err
 	}
 	return !at.Began.IsZero(), nil
@@ -182,12 +182,16 @@ func (p *Pod) carryOn(ctx context.Context, at *Progress) error {
 	part, err := p.part(fence, func() (shadow.Part, error) {
 		return p.steady.Walk(ctx, fence, shadow.Span{After: at.After, UpTo: shadow.Last(), Limit: limit, Rate: rate})
 	})
-	at.add(part)
+	at.Repaired += int64(part.Total())
+	if err == nil {
+		at.After = part.UpTo
+		at.Walked += int64(part.Walked)
+	}
 	p.lasting.add(at.Began, part)
 	if err == nil && part.UpTo == shadow.Last() {
 		err = p.endRound(ctx, fence, at, rate)
 	}
-	p.turns.metrics.show(*at)
+	p.metrics.show(*at)
 	return errors.Join(err, p.keepProgress(ctx, *at))
 }
 
@@ -224,13 +228,13 @@ func (p *Pod) handoverRound(ctx context.Context) error {
 	if err == nil {
 		p.found(ledgerOf(round), fence.Stamp, nil)
 	}
-	return p.turns.metrics.turn("handover", err)
+	return p.metrics.turn("handover", err)
 }
 
 // follower tells the comparison that another router has ended a round: what this one noted and has looked at since, or
 // has no room to note, is covered. Clocks differ by less than the settle time.
 func (p *Pod) follower(at Progress) {
-	p.turns.metrics.show(Progress{})
+	p.metrics.show(Progress{})
 	if !at.LastBegan.After(p.told) {
 		return
 	}
