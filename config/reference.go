@@ -16,6 +16,9 @@ import "time"
 //	      probes: 3            # successful probes that close it
 //	  settle: 2s               # age from which an unequal pair is judged again, and catch-up touches a record
 //	  catch_up: 30s            # pause between two full rounds of catch-up; 0s: no full rounds
+//	  catch_up_turn: 1s        # between two quick turns: what the mirror is known to have missed, and what is new; 0s: none
+//	  catch_up_rate: 20000     # records a second that a full round reads from both stores; 0: as many as it can
+//	  freeze_after: 3          # full rounds in a row after which a difference without a cause freezes its bucket; 0: never
 //	  cut_budget: 250ms        # for the mirror write of a cutover; past it the router goes on cut from Redis
 //	  handover_budget: 1s      # for MySQL's part of a grant in handover; past it the handover is aborted
 //	  look_up: 50ms            # for looking a new key up in MySQL while marks are outstanding after a kill
@@ -43,8 +46,10 @@ import "time"
 type Tuning struct {
 	Mirror MirrorTuning
 	Settle time.Duration
-	// CatchUp 0: no full rounds.
-	CatchUp                           time.Duration
+	// CatchUp 0: no full rounds. CatchUpTurn 0: no quick turns. CatchUpRate 0: no limit.
+	CatchUp, CatchUpTurn              time.Duration
+	CatchUpRate                       int
+	FreezeAfter                       int // 0: never
 	CutBudget, HandoverBudget, LookUp time.Duration
 	Redis                             RedisTuning
 	MySQL                             MySQLTuning
@@ -110,7 +115,8 @@ func defaultTuning() Tuning {
 			Breaker: BreakerTuning{Failures: 10, OpenFor: 5 * time.Second, Probes: 3},
 		},
 		Settle:  2 * time.Second,
-		CatchUp: 30 * time.Second, CutBudget: 250 * time.Millisecond, HandoverBudget: time.Second, LookUp: 50 * time.Millisecond,
+		CatchUp: 30 * time.Second, CatchUpTurn: time.Second, CatchUpRate: 20_000, FreezeAfter: 3,
+		CutBudget: 250 * time.Millisecond, HandoverBudget: time.Second, LookUp: 50 * time.Millisecond,
 		Redis: RedisTuning{Connections: 64, Deadline: time.Second},
 		MySQL: MySQLTuning{
 			Connections: 64, Deadline: 5 * time.Second,

@@ -1,6 +1,10 @@
 package diff
 
-import "time"
+import (
+	"time"
+
+	"github.com/twinhold/twinhold/reservation"
+)
 
 // entry is one operation's effect on one bucket.
 type entry struct {
@@ -35,10 +39,10 @@ func (b *bucketLog) prune(oldest time.Time) {
 	b.entries = kept
 }
 
-// closeGaps ends the gaps that began before a catch-up round.
-func (b *bucketLog) closeGaps(began, ended time.Time) {
+// closeGaps ends the gaps from before a turn of catch-up which looked at their reservations.
+func (b *bucketLog) closeGaps(began, ended time.Time, covered func(reservation.ID) bool) {
 	for _, en := range b.entries {
-		if en.span.gap && en.span.began.Before(began) {
+		if en.span.gap && en.span.gapAt.Before(began) && covered(en.span.pair.ID) {
 			en.span.traces.redis.end(ended)
 			en.span.traces.mysql.end(ended)
 		}

@@ -2,6 +2,7 @@ package diff
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -482,5 +483,79 @@ func TestFlushCountsOnceThoughRepliesAreLost(t *testing.T) {
 	}
 	if operations != 4 || len(hours) != 2 {
 		t.Errorf("%d operations over %d hours, want 4 over 2: %v", operations, len(hours), sink.rows)
+	}
+}
+
+// A turn of catch-up closes the gaps of what it looked at, and no others.
+func TestCoverClosesWhatItLookedAt(t *testing.T) {
+	b := newBench(t)
+	id := func(n byte) (id reservation.ID) { id[0] = n; return id }
+	for n := byte(1); n <= 9; n++ {
+		b.clock.at(int(n))
+		rec := record(1, reservation.Held, reservation.Granted)
+		rec.ID = id(n)
+		s := b.engine.Begin(reservation.OpReserve)
+		s.Decided(outcomeOf(rec, reservation.Granted, true, 5))
+		s.Gap(GapTimeout)
+	}
+	left := func() (ids []int) {
+		for n := byte(1); n <= 9; n++ {
+			if _, ok := b.engine.gaps[id(n)]; ok {
+				ids = append(ids, int(n))
+			}
+		}
+		return ids
+	}
+	at := func(ms int) time.Time { b.clock.at(ms); return b.clock.now() }
+	for _, c := range []struct {
+		cover Cover
+		want  string
+	}{
+		{Cover{Began: at(3), IDs: []reservation.ID{id(1), id(3), id(5)}}, "[2 3 4 5 6 7 8 9]"}, // 3 and 5 came after it had begun
+		{Cover{Began: at(100), IDs: []reservation.ID{}}, "[2 3 4 5 6 7 8 9]"},
+		{Cover{Began: at(100), After: id(2), UpTo: id(4)}, "[2 5 6 7 8 9]"},
+		{Cover{Began: at(100), After: id(4), UpTo: id(7), LeftAlone: []reservation.ID{id(6)}}, "[2 6 8 9]"},
+		{Cover{Began: at(100), After: id(9), UpTo: id(9), Ledger: true}, "[2 6 8 9]"},
+		{Everything(at(100), at(101)), "[]"},
+	} {
+		c.cover.Ended = at(200)
+		b.engine.Covered(c.cover)
+		if got := fmt.Sprint(left()); got != c.want {
+			t.Errorf("%+v leaves %s, want %s", c.cover, got, c.want)
+		}
+	}
+	if !b.engine.lastGap.IsZero() {
+		t.Error("a gap is still taken to be open")
+	}
+}
+
+// What was left out of a reservation that no turn has looked at still explains a difference; once it has, no more.
+func TestCoverEndsWhatAGapExplains(t *testing.T) {
+	for name, c := range map[string]struct {
+		cover func(id reservation.ID) Cover
+		gaps  int64
+	}{
+		"not looked at": {func(reservation.ID) Cover { return Cover{IDs: []reservation.ID{{1}}} }, 2},
+		"left alone":    {func(id reservation.ID) Cover { return Cover{UpTo: id, LeftAlone: []reservation.ID{id}} }, 2},
+		"looked at":     {func(id reservation.ID) Cover { return Cover{IDs: []reservation.ID{id}} }, 1},
+		"walked past":   {func(id reservation.ID) Cover { return Cover{UpTo: id} }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.clock.at(0)
+			x := b.engine.Begin(reservation.OpReserve)
+			b.clock.at(1)
+			rec := record(3, reservation.Held, reservation.Granted)
+			x.Decided(outcomeOf(rec, reservation.Granted, true, 5))
+			x.Gap(GapTimeout)
+			b.reserve(4, 2, 5, 100, 101, 102, 103)
+			b.clock.at(200)
+			cover := c.cover(rec.ID)
+			cover.Began, cover.Ended = b.clock.now(), b.clock.now()
+			b.engine.Covered(cover)
+			b.reserve(4, 2, 5, 300, 301, 302, 303)
+			b.levels.redis, b.levels.mysql = 2, 2
+			b.expect(map[string]int64{"gap": c.gaps}, 2-c.gaps)
+		})
 	}
 }

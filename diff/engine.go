@@ -101,6 +101,7 @@ type Engine struct {
 	voids   map[reservation.ID]*Span // void holds whose end has not come yet
 	blind   []*Span                  // operations without an answer whose lines are not known yet
 	gaps    map[reservation.ID]time.Time
+	lastGap time.Time // when the last one began that no cover has closed for sure; zero: none is open
 	pending []*waiting
 	samples []Sample
 	changes []stageChange // of the pod's stage, the last ones
@@ -191,12 +192,13 @@ func (e *Engine) gapped(s *Span, reason GapReason) {
 	e.metrics.gaps.WithLabelValues(s.pair.Op.String(), string(reason)).Inc()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s.gap = true
+	s.gap, s.gapAt = true, e.now()
 	if !e.finish(s, time.Time{}) {
 		return
 	}
+	e.lastGap = later(e.lastGap, s.gapAt)
 	if s.pair.ID != (reservation.ID{}) && len(e.gaps) < maxGaps {
-		e.gaps[s.pair.ID] = s.began
+		e.gaps[s.pair.ID] = s.gapAt
 	}
 	e.tally.add(s.pair.Op, kindGap, string(reason), 1)
 	if !s.pair.Replayed && s.pair.Truth.Decision != 0 {
@@ -306,30 +308,4 @@ func (e *Engine) Pending() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.pending)
-}
-
-// Converged tells the engine that a whole catch-up round ended at the given time: what gaps had left out is in the
-// mirror now. began is when the round started: only gaps before it are closed, and not those of reservations that the
-// round left alone, since they were too young or under way.
-func (e *Engine) Converged(began, ended time.Time, leftAlone ...reservation.ID) {
-	alone := make(map[reservation.ID]bool, len(leftAlone))
-	for _, id := range leftAlone {
-		alone[id] = true
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, log := range e.buckets {
-		log.closeGaps(began, ended)
-	}
-	for id, at := range e.gaps {
-		if at.Before(began) && !alone[id] {
-			delete(e.gaps, id)
-		}
-	}
-	for id, hold := range e.voids {
-		if hold.began.Before(began) {
-			hold.traces.of(other(hold.pair.truth())).end(ended)
-			delete(e.voids, id)
-		}
-	}
 }

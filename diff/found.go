@@ -21,7 +21,7 @@ type Find struct {
 // was decided in an earlier epoch: what was on its way then was refused as stale, and in legacy nothing was. Any other
 // lacks a cause, and counts against the pod; but where other routers have been alive since the reservation was made, and
 // it was not this process that left it as the truth has it, the cause may be a gap of theirs: that is Unseen.
-// Tell it before Converged.
+// Tell it before Covered.
 func (e *Engine) Found(f Find) {
 	now := e.now()
 	e.mu.Lock()
@@ -43,6 +43,14 @@ func (e *Engine) Found(f Find) {
 	default:
 		e.conclude(s, f.Verdict, none("found by catch-up, and no gap of this run accounts for it"))
 	}
+}
+
+// HasGap tells whether an operation of this reservation was a gap that catch-up has not closed yet.
+func (e *Engine) HasGap(id reservation.ID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, ok := e.gaps[id]
+	return ok
 }
 
 // InFlight tells whether an operation of this reservation has been begun and has not ended: it may be on its way to the

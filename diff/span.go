@@ -26,6 +26,7 @@ type Span struct {
 	decided  bool
 	finished bool // compared or gap
 	gap      bool
+	gapAt    time.Time // when it ended as one: what was read before may lack it
 	// first is the earlier decision of an operation that was decided again.
 	first *attempt
 	// overtaken: a later step of the reservation was there first, so the mirror's time says nothing of its speed.

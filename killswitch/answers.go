@@ -1,6 +1,7 @@
 package killswitch
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/twinhold/twinhold/reservation"
@@ -227,6 +228,42 @@ type Status struct {
 	Laggards         []string    `json:"laggards"`
 	Redis            StoreStatus `json:"redis"`
 	MySQL            StoreStatus `json:"mysql"`
+
+	// DebtBy is what either store lacks by reason (missing in MySQL; in Redis marked, or unconfirmed; differing: ended ones),
+	// with units and the time until the last has ended; nil where there was no survey.
+	DebtBy map[string]reservation.Debt `json:"debt_by,omitempty"`
+	// BucketFreezes say of each frozen bucket who froze it, and why, as far as the audit tells.
+	BucketFreezes []BucketFreeze `json:"bucket_freezes,omitempty"`
+	// CatchUp is how far the full rounds are; nil where that is not known.
+	CatchUp *CatchUpStatus `json:"catch_up,omitempty"`
+}
+
+// BucketFreeze is why a bucket is frozen.
+type BucketFreeze struct {
+	Bucket string    `json:"bucket"`
+	At     time.Time `json:"at"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+	Ticket string    `json:"ticket,omitempty"`
+	// Mend is the command that shows the difference behind it; empty: a person froze it.
+	Mend string `json:"mend,omitempty"`
+	// Evidence is what was known of the difference then.
+	Evidence json.RawMessage `json:"evidence,omitempty"`
+}
+
+// CatchUpStatus is how far the pod's full rounds of catch-up are.
+type CatchUpStatus struct {
+	// Router runs them; empty: none does now.
+	Router string `json:"router,omitempty"`
+	// Began is when the round under way did; nil: none is. It has walked Walked of about Of reservations.
+	Began  *time.Time `json:"began,omitempty"`
+	Walked int64      `json:"walked"`
+	Of     int64      `json:"of"`
+	// LastEnded is when the last round came to its end; nil: none has. It took LastTookS, and repaired so many records.
+	LastEnded    *time.Time `json:"last_ended,omitempty"`
+	LastTookS    float64    `json:"last_took_s"`
+	LastWalked   int64      `json:"last_walked"`
+	LastRepaired int64      `json:"last_repaired"`
 }
 
 // Unknown tells whether neither store could be asked.

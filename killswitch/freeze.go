@@ -12,6 +12,15 @@ import (
 // and reads go on. It is set in Redis first, then in MySQL. One store is enough for what that store decides, and the
 // result says which it reached. It is an error only if it reached none.
 func (c *Control) Freeze(ctx context.Context, b reservation.Bucket, on bool, reason, ticket string) (FreezeResult, error) {
+	return c.setBrake(ctx, b, on, reason, ticket, "")
+}
+
+// FreezeWith freezes a bucket, and keeps what is known of the cause whole in the audit.
+func (c *Control) FreezeWith(ctx context.Context, b reservation.Bucket, reason, evidence string) (FreezeResult, error) {
+	return c.setBrake(ctx, b, true, reason, "", evidence)
+}
+
+func (c *Control) setBrake(ctx context.Context, b reservation.Bucket, on bool, reason, ticket, evidence string) (FreezeResult, error) {
 	action, res := reservation.ActionFreeze, FreezeResult{Pod: c.opt.Pod, Frozen: on, Reached: []string{}}
 	if !on {
 		action = reservation.ActionUnfreeze
@@ -27,7 +36,10 @@ func (c *Control) Freeze(ctx context.Context, b reservation.Bucket, on bool, rea
 	}
 	a := c.audit(action, reason, ticket)
 	if res.Bucket != "" {
-		a.Detail = "bucket " + res.Bucket
+		a.Detail = bucketDetail + res.Bucket
+	}
+	if evidence != "" {
+		a.Detail += evidenceDetail + evidence
 	}
 	c.opt.Failpoint("before_freeze")
 	rerr := bounded(ctx, func(ctx context.Context) error {
@@ -49,6 +61,12 @@ func (c *Control) Freeze(ctx context.Context, b reservation.Bucket, on bool, rea
 	}
 	return res, nil
 }
+
+// A brake's record says which bucket it is of, and what is known of the cause.
+const (
+	bucketDetail   = "bucket "
+	evidenceDetail = "; evidence "
+)
 
 // checkBucket refuses the brake of a bucket that is not the pod's. One that cannot be looked at is frozen all the same.
 func (c *Control) checkBucket(ctx context.Context, b reservation.Bucket, on bool, res *FreezeResult) error {

@@ -29,6 +29,8 @@ type view struct {
 	routersErr, marksErr error
 	marksDebt            reservation.Debt
 	marks                int64
+	rounds               *CatchUpStatus
+	why                  map[string]BucketFreeze // of frozen buckets, by name
 }
 
 // look asks both stores at once, each with its own deadline.
@@ -41,6 +43,13 @@ func (c *Control) look(ctx context.Context, wait time.Duration) view {
 	all.Go(func() { v.routers, v.routersErr = c.opt.Redis.Routers(ctx, keepRouters) })
 	all.Go(func() { v.mysql, v.mysqlErr = c.opt.MySQL.ReadFence(ctx) })
 	all.Go(func() { v.marksDebt, v.marks, v.marksErr = c.opt.MySQL.MarksDebt(ctx) })
+	if c.opt.Rounds != nil {
+		all.Go(func() {
+			if r, err := c.opt.Rounds(ctx); err == nil {
+				v.rounds = &r
+			}
+		})
+	}
 	all.Wait()
 	return v
 }

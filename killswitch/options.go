@@ -25,6 +25,8 @@ type Survey struct {
 	Because []string
 	// Debt is what one store promised and the other lacks.
 	Debt reservation.Debt
+	// By gives what either store lacks by reason: missing, marked, unconfirmed, differing.
+	By map[string]reservation.Debt
 	// Differing counts ended reservations and rejections that differ, or that one store lacks.
 	Differing int64
 	// Unconfirmed counts MySQL's holds that nobody was promised: each is left to its retry or its expiry.
@@ -111,6 +113,8 @@ type Options struct {
 
 	// CatchUp runs one full round both ways. Nil: none.
 	CatchUp func(ctx context.Context) error
+	// Rounds tells how far the pod's full rounds are. Nil: not known.
+	Rounds func(ctx context.Context) (CatchUpStatus, error)
 	// Survey looks, and changes nothing. It is given both fences as they were read. Nil: debt and completeness stay
 	// inconclusive.
 	Survey func(ctx context.Context, redis, mysql reservation.Fence) (Survey, error)
@@ -219,3 +223,6 @@ func whoAmI() string {
 	}
 	return u.Username
 }
+
+// By is who uses it, as the audit says.
+func (c *Control) By() string { return c.opt.By }

@@ -24,9 +24,13 @@ const (
 // seconds is null, and HeldBecause says why. With full, the survey of both stores may take minutes.
 func (c *Control) Status(ctx context.Context, full bool) Status {
 	v := c.look(ctx, statusWait)
+	if len(v.redis.FrozenBuckets)+len(v.mysql.FrozenBuckets) > 0 {
+		v.why = c.whyFrozen(ctx)
+	}
 	s := Status{
 		Pod: c.opt.Pod, MaxStage: c.opt.MaxStage.String(), HeldBecause: []string{},
 		Breaker: "unknown", Redis: storeStatus(v.redis, v.redisErr), MySQL: storeStatus(v.mysql, v.mysqlErr),
+		CatchUp: v.rounds,
 	}
 	if c.opt.Declared.Valid() {
 		s.Declared = c.opt.Declared.String()
@@ -128,7 +132,7 @@ func (s *Status) held(v view, maxStage reservation.Stage) {
 		s.heldByBrake(v)
 	}
 	for _, b := range s.FrozenBuckets {
-		s.because("bucket %s is frozen: no new reservations of it until twinhold unfreeze %s --bucket %s", b, s.Pod, b)
+		s.heldByBucket(b, v.why)
 	}
 	if v.marks > 0 {
 		s.because("%s: outcomes that were answered without Redis, and that Redis lacks until catch-up has brought them over", count(v.marks, "mark"))
@@ -137,6 +141,22 @@ func (s *Status) held(v view, maxStage reservation.Stage) {
 		s.because("max_stage is %s: a flip goes no further", maxStage)
 	}
 	s.heldByRouters(v)
+}
+
+// heldByBucket says why a bucket is frozen, and what lets it in again.
+func (s *Status) heldByBucket(b string, why map[string]BucketFreeze) {
+	f, known := why[b]
+	switch {
+	case known && f.Mend != "":
+		s.because("bucket %s is frozen since %s by %s: %s: no new reservations of it until it is mended: %s", b, f.At.Format(time.RFC3339), f.By, f.Reason, f.Mend)
+	case known:
+		s.because("bucket %s is frozen since %s by %s (%s): no new reservations of it until twinhold unfreeze %s --bucket %s", b, f.At.Format(time.RFC3339), f.By, f.Reason, s.Pod, b)
+	default:
+		s.because("bucket %s is frozen: no new reservations of it until twinhold unfreeze %s --bucket %s", b, s.Pod, b)
+	}
+	if known {
+		s.BucketFreezes = append(s.BucketFreezes, f)
+	}
 }
 
 func (s *Status) heldByLatch(v view) {
@@ -270,7 +290,7 @@ func (c *Control) debtNow(ctx context.Context, s *Status, v view, full bool) {
 	}
 	lacks := got.lacks()
 	complete := len(lacks) == 0 && v.marksErr == nil && v.marks == 0
-	s.Debt, s.ViewComplete = &got.Debt, &complete
+	s.Debt, s.DebtBy, s.ViewComplete = &got.Debt, got.By, &complete
 	for _, l := range lacks {
 		s.because("%s", l)
 	}

@@ -8,7 +8,7 @@ import (
 // SurveyOf gives what the gates need of catch-up's survey.
 func SurveyOf(s shadow.Survey) Survey {
 	out := Survey{
-		Debt: promised(s.Missing, s.Marked), Differing: int64(s.Differing), Unconfirmed: s.Unconfirmed.Reservations,
+		Debt: promised(s.Missing, s.Marked), By: s.Lacks().By(), Differing: int64(s.Differing), Unconfirmed: s.Unconfirmed.Reservations,
 		ShortBuckets: int64(s.ShortBuckets), Short: s.Short,
 	}
 	out.Ready, out.Because = s.ReadyForCutover()

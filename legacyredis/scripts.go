@@ -22,6 +22,7 @@ type scripts struct {
 	reserve, pin, finish, release, due, sweep, postpone, adjustPin, adjustFinish, ledger          script
 	fenceInit, fenceCheck, fenceRead, beat, leave, routers, move, kill, rearm, freeze, touch      script
 	confirm, turnDown, mirror, restoreBegin, restoreWipe, restoreHeld, restoreEnd, restoreAbandon script
+	mend, mendBucket                                                                              script
 }
 
 func loadScript(name string, cluster bool) (script, error) {
@@ -62,7 +63,7 @@ func loadScripts(cluster bool) (scripts, error) {
 		"rearm": &s.rearm, "freeze": &s.freeze, "touch": &s.touch,
 		"confirm": &s.confirm, "turn_down": &s.turnDown, "mirror": &s.mirror, "restore_begin": &s.restoreBegin,
 		"restore_wipe": &s.restoreWipe, "restore_held": &s.restoreHeld, "restore_end": &s.restoreEnd,
-		"restore_abandon": &s.restoreAbandon,
+		"restore_abandon": &s.restoreAbandon, "mend": &s.mend, "mend_bucket": &s.mendBucket,
 	} {
 		var err error
 		if *to, err = loadScript(name, cluster); err != nil {

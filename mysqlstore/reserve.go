@@ -266,7 +266,10 @@ func (s *Store) takeLocked(ctx context.Context, t *tx, shop int64, lines []reser
 func (s *Store) retireKey(ctx context.Context, st reservation.Stamp, holder *row) error {
 	if holder.State.TakesUnits() {
 		due := []dueHold{{id: holder.ID, shop: holder.Shop, lines: holder.Lines}}
-		if _, err := s.expire(ctx, st, due, false); err != nil {
+		began := time.Now()
+		exp, err := s.expire(ctx, st, due, false)
+		s.ended.tell(st, exp.expired, began)
+		if err != nil {
 			return err
 		}
 	}

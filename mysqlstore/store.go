@@ -29,6 +29,7 @@ type Store struct {
 	// replayed is when a shared transaction last met a key that was there, in Unix nanoseconds.
 	replayed atomic.Int64
 	pace     *pace
+	ended    told
 	upkeep   singleflight.Group // refills and expiries on need, and raises of the fence, by what and stamp
 	raising  chan struct{}      // holds one token: the fence's row is changed by one at a time
 

@@ -116,7 +116,9 @@ func (s *Store) expireBucketNow(ctx context.Context, st reservation.Stamp, b res
 		return 0, err
 	}
 	due = slices.DeleteFunc(due, func(d dueHold) bool { return d.lines == nil })
+	began := time.Now()
 	exp, err := s.expire(ctx, st, due, true)
+	s.ended.tell(st, exp.expired, began)
 	return len(exp.expired), err
 }
 

@@ -29,6 +29,7 @@ const (
 	ActionRestore  = "restore"
 	ActionReseed   = "reseed"
 	ActionDrill    = "drill"
+	ActionMend     = "mend" // of one reservation or bucket, by a person
 )
 
 // AuditRecord is one change of a pod's fence, latch or brakes: who, why, before and after. The store that is changed

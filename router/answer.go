@@ -78,7 +78,11 @@ func (p *Pod) account(span *diff.Span, a answer) {
 
 // offer hands an operation to the store that follows, without waiting.
 func (p *Pod) offer(span *diff.Span, st reservation.Stamp, op reservation.MirrorOp) {
-	job := shadow.Job{Stamp: st, Op: op, Done: func(reservation.Judgement, error) {}}
+	job := shadow.Job{Stamp: st, Op: op, Done: func(_ reservation.Judgement, err error) {
+		if err != nil {
+			p.opt.Missed(op.Record.ID)
+		}
+	}}
 	if span != nil {
 		job.Begin = span.MirrorBegins
 		job.Done = func(j reservation.Judgement, err error) {
@@ -101,7 +105,11 @@ func (p *Pod) failed(span *diff.Span, op reservation.Op, st reservation.Stamp, e
 		Decision: reservation.DecisionOf(err), Lines: asked.Lines, Shop: asked.Shop, ID: asked.ID, KeyHash: asked.Hash, Stamp: st,
 	}
 	if out.Decision == reservation.Undecided {
-		span.Undecided(gapOf(err), out)
+		reason := gapOf(err)
+		span.Undecided(reason, out)
+		if reason == diff.GapUnknown { // the truth may have carried it out
+			p.opt.Missed(asked.ID)
+		}
 		return
 	}
 	p.account(span, answer{out: out, follow: &reservation.MirrorOp{Op: op, Decision: out.Decision, Record: asked}})

@@ -19,9 +19,7 @@ func (p *Pod) Sweep(ctx context.Context) (int, error) {
 			store = p.opt.MySQL
 		}
 		res, err := store.Sweep(ctx, st, p.tune().SweepBatch)
-		for i := range res.Expired {
-			p.expired(st, res.Expired[i], began)
-		}
+		p.Expired(st, res.Expired, began)
 		expired += len(res.Expired)
 		if stale(err) {
 			return expired, p.load(ctx)
@@ -29,6 +27,13 @@ func (p *Pod) Sweep(ctx context.Context) (int, error) {
 		if err != nil || !res.More {
 			return expired, p.unrouted(err)
 		}
+	}
+}
+
+// Expired accounts for holds that a store has expired by itself, not before began, and tells the other one.
+func (p *Pod) Expired(st reservation.Stamp, recs []reservation.Record, began time.Time) {
+	for i := range recs {
+		p.expired(st, recs[i], began)
 	}
 }
 

@@ -24,6 +24,7 @@ func (p *Pod) gap(span *diff.Span, op reservation.MirrorOp, err error) {
 		p.opt.Logger.Warn("the mirror failed", "pod", p.opt.ID, "op", op.Op.String(), "id", op.Record.ID, "err", err)
 	}
 	span.Gap(reason)
+	p.opt.Missed(op.Record.ID) // after the gap is known, which explains what catch-up will find
 }
 
 // gapOf says why the truth gave no decision.

@@ -26,21 +26,26 @@ func every(ctx context.Context, d func() time.Duration, signal <-chan struct{}, 
 
 func always(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
 
-// HandoverCatchUp is the longest pause between two rounds of catch-up in handover.
+// HandoverCatchUp is the longest pause between two rounds of catch-up in handover: until MySQL has all of Redis, buyers
+// wait for it. Elsewhere it is that between two looks whether a round is due.
 const HandoverCatchUp = time.Second
 
 func (p *Pod) poll() time.Duration { return p.tune().Poll }
 
-// catchUpPause is the pause between two rounds, or between two looks whether there are any.
+// catchUpPause is the pause between two looks whether there is a round of catch-up to run.
 func (p *Pod) catchUpPause() time.Duration {
-	d := p.tune().CatchUpEvery
-	if d <= 0 {
-		return othersPause
+	if d := p.tune().CatchUpEvery; d > 0 {
+		return min(d, HandoverCatchUp)
 	}
-	if p.Stamp().Stage == reservation.Handover {
-		return min(d, HandoverCatchUp) // until MySQL has all of Redis, buyers wait for it
+	return othersPause
+}
+
+// quickPause is the pause between two quick turns, or between two looks whether there are any.
+func (p *Pod) quickPause() time.Duration {
+	if d := p.tune().CatchUpTurn; d > 0 {
+		return d
 	}
-	return d
+	return othersPause
 }
 
 // The bounds of one turn of a loop.
@@ -184,19 +189,40 @@ func (p *Pod) catchUpLoop(ctx context.Context) {
 	if p.opt.CatchUp == nil {
 		return
 	}
-	first := true
-	every(ctx, p.catchUpPause, nil, func(ctx context.Context) {
-		if first || p.tune().CatchUpEvery <= 0 {
-			first = false
+	again, failing := make(chan struct{}, 1), false
+	every(ctx, p.catchUpPause, again, func(ctx context.Context) {
+		if p.tune().CatchUpEvery <= 0 || !p.canCatchUp() {
 			return
 		}
-		if !p.Stamp().Stage.DualWrite() || p.isCut() || p.suspect.Load() {
-			return
+		more, err := p.opt.CatchUp(ctx)
+		if err != nil && ctx.Err() == nil && !stale(err) && !failing { // once, and not each second of an outage
+			p.opt.Logger.Warn("a round of catch-up cannot go on: it is tried again and again", "pod", p.opt.ID, "err", err)
 		}
-		if err := p.opt.CatchUp(ctx); err != nil && ctx.Err() == nil && !stale(err) {
-			p.opt.Logger.Warn("a round of catch-up was given up", "pod", p.opt.ID, "err", err)
+		failing = err != nil
+		if more {
+			p.wake(again)
 		}
 	})
+}
+
+// quickLoop brings over what is known to be missing. While the breaker is open the mirror does not answer.
+func (p *Pod) quickLoop(ctx context.Context) {
+	if p.opt.QuickTurn == nil {
+		return
+	}
+	every(ctx, p.quickPause, nil, func(ctx context.Context) {
+		if p.tune().CatchUpTurn <= 0 || !p.canCatchUp() || p.queue.Breaker() == "open" {
+			return
+		}
+		if err := p.opt.QuickTurn(ctx); err != nil && ctx.Err() == nil && !stale(err) {
+			p.opt.Logger.Debug("a quick turn of catch-up was given up", "pod", p.opt.ID, "err", err)
+		}
+	})
+}
+
+// canCatchUp tells whether there are two stores that can be brought together.
+func (p *Pod) canCatchUp() bool {
+	return p.Stamp().Stage.DualWrite() && !p.isCut() && !p.suspect.Load()
 }
 
 // pause waits; false if the context ended first.

@@ -29,8 +29,8 @@ type Tuning struct {
 	// SweepEvery is the pause between sweeps. Default 200 ms. SweepBatch is how many records one takes. Default 500.
 	SweepEvery time.Duration
 	SweepBatch int
-	// CatchUpEvery is the pause between two full rounds of catch-up; 0: none.
-	CatchUpEvery time.Duration
+	// CatchUpEvery is the pause between two full rounds of catch-up; 0: none. CatchUpTurn is that between two quick turns.
+	CatchUpEvery, CatchUpTurn time.Duration
 }
 
 func (t Tuning) withDefaults() Tuning {
@@ -70,9 +70,13 @@ type PodOptions struct {
 	Diff  diff.Options
 	// Restore rebuilds the pod's Redis from MySQL; known are stamps that this router has seen. Nil: nobody does here.
 	Restore func(ctx context.Context, known []reservation.Stamp) error
-	// CatchUp brings both stores together; it is called again and again in the dual-write stages.
+	// CatchUp carries a full round of catch-up on, or begins one that is due; it is called again and again in the dual-write
+	// stages, and tells whether there is more to do at once. QuickTurn brings over what is known to be missing, and what is
+	// new. Missed hears of each reservation of which this router's mirror has missed something.
+	CatchUp   func(ctx context.Context) (more bool, err error)
+	QuickTurn func(ctx context.Context) error
+	Missed    func(id reservation.ID)
 	// DrainMarks gives Redis what is marked; it is called while marks are outstanding and Redis can be reached.
-	CatchUp    func(ctx context.Context) error
 	DrainMarks func(ctx context.Context) error
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -87,6 +91,9 @@ func (o *PodOptions) defaults() {
 	}
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
+	}
+	if o.Missed == nil {
+		o.Missed = func(reservation.ID) {}
 	}
 	if o.Mirrors.Redis == nil {
 		o.Mirrors.Redis = o.Redis

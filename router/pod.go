@@ -104,7 +104,7 @@ func (p *Pod) wake(signal chan struct{}) {
 func (p *Pod) Start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
-	for _, loop := range []func(context.Context){p.beatLoop, p.othersLoop, p.mysqlLoop, p.restoreLoop, p.sweepLoop, p.purgeLoop, p.drainLoop, p.catchUpLoop, p.engine.Run} {
+	for _, loop := range []func(context.Context){p.beatLoop, p.othersLoop, p.mysqlLoop, p.restoreLoop, p.sweepLoop, p.purgeLoop, p.drainLoop, p.catchUpLoop, p.quickLoop, p.engine.Run} {
 		p.background.Go(func() { loop(ctx) })
 	}
 }
@@ -173,3 +173,6 @@ func (p *Pod) truth() Reader {
 	}
 	return p.opt.Redis
 }
+
+// Tuning gives what may change while the pod serves, as it is now.
+func (p *Pod) Tuning() Tuning { return *p.tune() }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/twinhold/twinhold/reservation"
 )
@@ -86,11 +85,11 @@ func NewCatchUp(opt CatchUpOptions) (*CatchUp, error) {
 	return &CatchUp{opt: opt, metrics: m, lags: map[reservation.Bucket]lag{}}, nil
 }
 
-// Round is what one round of catch-up found and did.
+// Round is what one round of catch-up found and did. Lists of what it met are bounded, counts are whole.
 type Round struct {
 	Began, Ended time.Time
 	Walked       int
-	// Repairs names each record that was written.
+	// Repairs names records that were written, at most 1000 of them.
 	Repairs []Repair
 	// Repaired counts writes, by what was wrong: lost, leaked, missing, state, adopted.
 	Repaired map[string]int
@@ -98,17 +97,22 @@ type Round struct {
 	Figures int
 	// Drained counts marks that are gone: Redis has those outcomes now.
 	Drained int
-	// Skipped counts records that are too young or under way; LeftAlone names them.
-	Skipped   int
-	LeftAlone []reservation.ID
+	// Skipped counts records that are too young or under way.
+	Skipped int
 	// Unconfirmed counts those of one store that nobody was answered: each is left to its retry or its expiry.
 	Unconfirmed int
 	// Withheld counts, in handover, what MySQL still holds of older epochs and Redis does not: as long as there is any, too
 	// few units in MySQL do not mean that there are too few.
 	Withheld int
-	// Left names what still differs: nothing here may be repaired without a person, or it changed meanwhile.
-	Left []string
+	// Left names what still differs: nothing here may be repaired without a person, or it changed meanwhile. At most 1000 of
+	// them; LeftMore counts the others. Unreadable counts the records that a store has and cannot be read.
+	Left       []string
+	LeftMore   int
+	Unreadable int
 }
+
+// maxNamed bounds how many of each kind a round names. A part of a round names all of its own.
+const maxNamed = 1000
 
 // Repair is one record that a store lacked, or had otherwise.
 type Repair struct {
@@ -126,11 +130,6 @@ type Repair struct {
 	Forced int64
 }
 
-func (r *Round) skip(id reservation.ID) {
-	r.Skipped++
-	r.LeftAlone = append(r.LeftAlone, id)
-}
-
 // Total is the number of repairs.
 func (r Round) Total() int {
 	n := r.Figures
@@ -143,21 +142,28 @@ func (r Round) Total() int {
 // Run walks both stores once, under the fence of Redis as the caller has just read it. A store that refuses its stamp
 // ends the round with that *reservation.FenceError. Outside the dual-write stages it does nothing.
 func (c *CatchUp) Run(ctx context.Context, fence reservation.Fence) (Round, error) {
-	r := Round{Began: c.opt.Now(), Repaired: map[string]int{}}
+	return c.RunTold(ctx, fence, func(Part, error) {})
+}
+
+// RunTold is Run; told hears of every part, whole, as soon as that is done, and of what was done of one that failed.
+func (c *CatchUp) RunTold(ctx context.Context, fence reservation.Fence, told func(Part, error)) (Round, error) {
+	r := newRound(c.opt.Now())
 	if !fence.Stage.DualWrite() {
 		r.Ended = r.Began
 		return r, nil
 	}
-	parts := newParts()
-	err := c.walk(ctx, fence, func(ctx context.Context, worker int, v view) error {
-		parts[worker].Walked++
-		return c.reconcile(ctx, v, &parts[worker])
-	})
-	r.addAll(parts)
-	if err != nil {
-		return r, err
+	for s := (Span{UpTo: Last(), Limit: partLimit}); ; {
+		p, err := c.Walk(ctx, fence, s)
+		r.sum(p.Round)
+		told(p, err)
+		if err != nil {
+			return r, err
+		}
+		if s.After = p.UpTo; p.UpTo == s.UpTo {
+			break
+		}
 	}
-	if err := c.figures(ctx, fence.Stamp, &r); err != nil {
+	if err := c.figures(ctx, fence.Stamp, nil, &r, nil); err != nil {
 		return r, err
 	}
 	if fence.Stage == reservation.Handover && r.Withheld == 0 {
@@ -169,9 +175,11 @@ func (c *CatchUp) Run(ctx context.Context, fence reservation.Fence) (Round, erro
 	return r, nil
 }
 
+func newRound(began time.Time) Round { return Round{Began: began, Repaired: map[string]int{}} }
+
 // DrainMarks brings the marked outcomes to Redis and removes their marks. Where there are none it costs one read.
 func (c *CatchUp) DrainMarks(ctx context.Context, fence reservation.Fence) (Round, error) {
-	r := Round{Began: c.opt.Now(), Repaired: map[string]int{}}
+	r := newRound(c.opt.Now())
 	for after := (reservation.ID{}); fence.Stage.DualWrite(); {
 		marked, err := c.opt.MySQL.Marked(ctx, after, c.opt.Page)
 		if err != nil {
@@ -191,70 +199,35 @@ func (c *CatchUp) DrainMarks(ctx context.Context, fence reservation.Fence) (Roun
 
 // drainPage drains some marks side by side: each is a few round trips, and after a kill the pod waits for the last.
 func (c *CatchUp) drainPage(ctx context.Context, marked []reservation.Record, fence reservation.Fence, r *Round) error {
-	group, ctx := errgroup.WithContext(ctx)
-	parts := newParts()
-	for worker := range workers {
-		group.Go(func() error {
-			for i := worker; i < len(marked); i += workers {
-				if err := c.drainOne(ctx, view{mysql: &marked[i], fence: fence}, &parts[worker]); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+	ids := make([]reservation.ID, len(marked))
+	for i := range marked {
+		ids[i] = marked[i].ID
 	}
-	err := group.Wait()
-	r.addAll(parts)
+	p, err := c.lookAt(ctx, fence, ids, func(ctx context.Context, i int) (view, error) {
+		redis, err := raw(ctx, c.opt.Redis, reservation.Redis, ids[i])
+		if err != nil {
+			return view{}, c.reading(reservation.Redis, err)
+		}
+		return paired(redis, &entry{id: ids[i], rec: &marked[i]}, fence), nil
+	})
+	r.sum(p.Round)
 	return err
-}
-
-func (c *CatchUp) drainOne(ctx context.Context, v view, r *Round) error {
-	var err error
-	if v.redis, err = raw(ctx, c.opt.Redis, v.mysql.ID); err != nil {
-		return c.reading(reservation.Redis, err)
-	}
-	r.Walked++
-	return c.reconcile(ctx, v, r)
-}
-
-// newParts are the parts of a round, one for each worker.
-func newParts() []Round {
-	parts := make([]Round, workers)
-	for n := range parts {
-		parts[n].Repaired = map[string]int{}
-	}
-	return parts
-}
-
-func (r *Round) addAll(parts []Round) {
-	for _, p := range parts {
-		r.add(p)
-	}
-}
-
-// add counts another part of the same round in.
-func (r *Round) add(o Round) {
-	r.Walked += o.Walked
-	r.Repairs = append(r.Repairs, o.Repairs...)
-	for was, n := range o.Repaired {
-		r.Repaired[was] += n
-	}
-	r.Figures += o.Figures
-	r.Drained += o.Drained
-	r.Skipped += o.Skipped
-	r.LeftAlone = append(r.LeftAlone, o.LeftAlone...)
-	r.Unconfirmed += o.Unconfirmed
-	r.Withheld += o.Withheld
-	r.Left = append(r.Left, o.Left...)
 }
 
 // reconcile brings one reservation's two records together, and removes its mark once Redis has the outcome. A broken
 // record does not stop the rest; a store that does not answer does.
-func (c *CatchUp) reconcile(ctx context.Context, v view, r *Round) error {
+func (c *CatchUp) reconcile(ctx context.Context, v view, r *Part) error {
+	if v.bad != nil {
+		r.Unreadable++
+		r.Lacks.Differing++
+		r.Left = append(r.Left, v.bad.Error())
+		r.Differ = append(r.Differ, differenceOf(DiffersUnreadable, v, v.bad.Error()))
+		return nil //nolint:nilerr // one bad record stops nothing
+	}
 	s := c.plan(v, c.opt.Now())
 	switch {
 	case s.to != 0 && c.opt.InFlight != nil && c.opt.InFlight(s.op.Record.ID):
-		r.skip(s.op.Record.ID)
+		r.skip(s.op.Record.ID, true)
 	case s.to != 0:
 		now, err := c.carryOut(ctx, v, s, r)
 		if err != nil {
@@ -262,15 +235,21 @@ func (c *CatchUp) reconcile(ctx context.Context, v view, r *Round) error {
 		}
 		v = v.with(s.to, now)
 	case s.left != "":
-		r.Left = append(r.Left, s.left)
+		if err := c.leaves(ctx, v, s, r); err != nil {
+			return err
+		}
 	case s.unconfirmed:
 		r.Unconfirmed++
 	case s.skipped:
-		r.skip(v.any().ID)
+		r.skip(v.id(), s.young)
 	}
 	if v.withheld() {
 		r.Withheld++
 	}
+	if !s.skipped {
+		r.Lacks.count(v.facts().lacks(), v, c.opt.Now())
+	}
+	r.Live.Count(v.redis)
 	return c.drain(ctx, v, r)
 }
 
@@ -288,7 +267,7 @@ func (v view) with(store reservation.Truth, now *reservation.Record) view {
 }
 
 // carryOut writes one store and gives the record that it has then.
-func (c *CatchUp) carryOut(ctx context.Context, v view, s step, r *Round) (*reservation.Record, error) {
+func (c *CatchUp) carryOut(ctx context.Context, v view, s step, r *Part) (*reservation.Record, error) {
 	store, before, id := reservation.Mirror(c.opt.Redis), v.redis, s.op.Record.ID
 	if s.to == reservation.MySQL {
 		store, before = c.opt.MySQL, v.mysql
@@ -322,7 +301,7 @@ func (c *CatchUp) mirror(ctx context.Context, store reservation.Mirror, st reser
 	return store.Mirror(ctx, st, s.op)
 }
 
-func (c *CatchUp) repaired(v view, s step, j reservation.Judgement, r *Round) {
+func (c *CatchUp) repaired(v view, s step, j reservation.Judgement, r *Part) {
 	f := v.facts()
 	rep := Repair{Shop: s.op.Record.Shop, ID: s.op.Record.ID, Was: s.was, To: s.to, Truth: f.redis, Mirror: f.mysql, Epoch: f.epoch, Forced: j.Forced}
 	if v.fence.Stage.Truth() == reservation.MySQL {
@@ -340,7 +319,7 @@ func (c *CatchUp) repaired(v view, s step, j reservation.Judgement, r *Round) {
 }
 
 // drain removes a mark for which Redis has the outcome. One past its retention stands for nothing any more.
-func (c *CatchUp) drain(ctx context.Context, v view, r *Round) error {
+func (c *CatchUp) drain(ctx context.Context, v view, r *Part) error {
 	f := v.facts()
 	if purged := f.marked && v.purged(c.opt.Now()); !purged && !f.drains() {
 		return nil

@@ -5,7 +5,8 @@
 // that it can be counted as a gap. Either is a mirror that is the one store or the other, by the stage.
 //
 // CatchUp walks both stores and writes into each what it lacks, each write a compare-and-set, by rules that
-// internal/protocolmodel explores; DrainMarks is its quick part, for what was answered without Redis. Its Survey counts
+// internal/protocolmodel explores: all of them (Run), a span in order of creation (Walk), or some by their ids (Look), such
+// as those that a router has noted in Missed. DrainMarks is its quick part for what was answered without Redis. Its Survey counts
 // the same differences and writes nothing: the debt, and the gate of cutover. Restore rebuilds a Redis that has lost
 // writes from MySQL.
 //

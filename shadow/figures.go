@@ -21,11 +21,14 @@ const unknownVersion = -1
 // figures gives Redis the ledger's figures of the buckets in which a change was lost. Redis applies each change by
 // itself, as the claim or adjustment finishes, so a bucket that is merely behind is left alone: lost is what has not
 // moved since an earlier look.
-func (c *CatchUp) figures(ctx context.Context, st reservation.Stamp, r *Round) error {
+func (c *CatchUp) figures(ctx context.Context, st reservation.Stamp, pace *pacer, r *Round, show func(reservation.Figures, reservation.Availability)) error {
 	return c.ledger(ctx, func(figs []reservation.Figures) error {
+		if err := pace.read(ctx, len(figs)); err != nil {
+			return err
+		}
 		if !c.opt.AtRest {
 			var err error
-			if figs, err = c.stuck(ctx, figs); err != nil || len(figs) == 0 {
+			if figs, err = c.stuck(ctx, figs, show); err != nil || len(figs) == 0 {
 				return err
 			}
 		}
@@ -37,6 +40,19 @@ func (c *CatchUp) figures(ctx context.Context, st reservation.Stamp, r *Round) e
 		c.metrics.figures.Add(float64(n))
 		return nil
 	})
+}
+
+// Figures gives Redis the figures of the ledger in which a change was lost, reading at most rate buckets a second. It is
+// the end of a round that is walked in parts.
+// Every bucket that Redis has is shown.
+func (c *CatchUp) Figures(ctx context.Context, fence reservation.Fence, rate int, show func(reservation.Figures, reservation.Availability)) (Round, error) {
+	r := newRound(c.opt.Now())
+	if !fence.Stage.DualWrite() {
+		return r, nil
+	}
+	err := c.figures(ctx, fence.Stamp, newPacer(rate), &r, show)
+	r.Ended = c.opt.Now()
+	return r, err
 }
 
 // ledger pages through the ledger.
@@ -57,14 +73,17 @@ func (c *CatchUp) ledger(ctx context.Context, page func([]reservation.Figures) e
 }
 
 // stuck keeps the buckets in which Redis is behind and has not moved for the settle time.
-func (c *CatchUp) stuck(ctx context.Context, figs []reservation.Figures) ([]reservation.Figures, error) {
+func (c *CatchUp) stuck(ctx context.Context, figs []reservation.Figures, show func(reservation.Figures, reservation.Availability)) ([]reservation.Figures, error) {
 	var out []reservation.Figures
 	for _, f := range figs {
-		version, err := c.redisVersion(ctx, f.Bucket)
+		a, err := c.redisFigures(ctx, f.Bucket)
 		if err != nil {
 			return nil, err
 		}
-		if c.stands(f, version, c.opt.Now()) {
+		if a.Version != unknownVersion && show != nil {
+			show(f, a)
+		}
+		if c.stands(f, a.Version, c.opt.Now()) {
 			out = append(out, f)
 		}
 	}
@@ -88,14 +107,20 @@ func (c *CatchUp) stands(f reservation.Figures, version int64, now time.Time) bo
 }
 
 func (c *CatchUp) redisVersion(ctx context.Context, b reservation.Bucket) (int64, error) {
+	a, err := c.redisFigures(ctx, b)
+	return a.Version, err
+}
+
+// redisFigures reads a bucket's figures; their version says where Redis does not have it.
+func (c *CatchUp) redisFigures(ctx context.Context, b reservation.Bucket) (reservation.Availability, error) {
 	a, err := c.opt.Redis.Availability(ctx, b)
 	var unknown *reservation.UnknownBucketError
 	switch {
 	case errors.As(err, &unknown):
-		return unknownVersion, nil
+		return reservation.Availability{Bucket: b, Version: unknownVersion}, nil
 	case err != nil:
-		return 0, c.reading(reservation.Redis, err)
+		return a, c.reading(reservation.Redis, err)
 	default:
-		return a.Version, nil
+		return a, nil
 	}
 }

@@ -5,8 +5,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-
-	"github.com/twinhold/twinhold/reservation"
 )
 
 type metrics struct {
@@ -58,13 +56,14 @@ type catchUpMetrics struct {
 	drained     prometheus.Counter
 	figures     prometheus.Counter
 	debt, units *prometheus.GaugeVec
+	drains      *prometheus.GaugeVec
 	differing   prometheus.Gauge
 }
 
 func newCatchUpMetrics(r prometheus.Registerer, pod string) (*catchUpMetrics, error) {
 	r = prometheus.WrapRegistererWith(prometheus.Labels{"pod": pod}, r)
 	m := &catchUpMetrics{}
-	var errs [6]error
+	var errs [7]error
 	m.repairs, errs[0] = registered(r, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "twinhold_catchup_repairs_total",
 		Help: "Records that catch-up wrote, by the store written and by what was wrong there.",
@@ -79,26 +78,31 @@ func newCatchUpMetrics(r prometheus.Registerer, pod string) (*catchUpMetrics, er
 	}))
 	m.debt, errs[3] = registered(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "twinhold_debt_reservations",
-		Help: "Live reservations that one store lacks, at the last survey: missing in MySQL; missing in Redis and marked, or unconfirmed.",
+		Help: "Reservations that one store lacks, at the last full round or survey, by kind: live and missing in MySQL; live, missing in Redis and marked, or unconfirmed; differing: ended ones and rejections.",
 	}, []string{"kind"}))
 	m.units, errs[4] = registered(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "twinhold_debt_units",
-		Help: "Units of the live reservations that one store lacks, at the last survey.",
+		Help: "Units of the live reservations that one store lacks, at the last full round or survey, by kind.",
 	}, []string{"kind"}))
 	m.differing, errs[5] = registered(r, prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "twinhold_view_differences",
-		Help: "Ended reservations and rejections that differ between the stores, at the last survey.",
+		Help: "Ended reservations and rejections that differ between the stores, at the last full round or survey.",
 	}))
+	m.drains, errs[6] = registered(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "twinhold_debt_drains_seconds",
+		Help: "How long it took, from the last full round or survey on, until the last of them has ended by itself, by kind.",
+	}, []string{"kind"}))
 	return m, errors.Join(errs[:]...)
 }
 
-// show publishes what a survey found.
-func (m *catchUpMetrics) show(s Survey) {
-	for kind, d := range map[string]reservation.Debt{KindMissing: s.Missing, KindMarked: s.Marked, KindUnconfirmed: s.Unconfirmed} {
+// show publishes what a survey or a full round found.
+func (m *catchUpMetrics) show(l Lacks) {
+	for kind, d := range l.By() {
 		m.debt.WithLabelValues(kind).Set(float64(d.Reservations))
 		m.units.WithLabelValues(kind).Set(float64(d.Units))
+		m.drains.WithLabelValues(kind).Set(d.DrainsInS)
 	}
-	m.differing.Set(float64(s.Differing))
+	m.differing.Set(float64(l.Differing))
 }
 
 type restoreMetrics struct {

@@ -11,6 +11,15 @@ import (
 type view struct {
 	redis, mysql *reservation.Record
 	fence        reservation.Fence // Redis's, as the round began
+	of           reservation.ID    // whose it is; zero: that of its records
+	bad          error             // a store has something under it that cannot be read
+}
+
+func (v view) id() reservation.ID {
+	if rec := v.any(); v.of == (reservation.ID{}) && rec != nil {
+		return rec.ID
+	}
+	return v.of
 }
 
 // facts are what the rules look at.
@@ -104,8 +113,9 @@ type step struct {
 	was string
 	// left is a difference that is not catch-up's to mend.
 	left string
-	// skipped: too young, or under way. unconfirmed: nobody was answered, it waits for its retry or its expiry.
-	skipped, unconfirmed bool
+	// skipped: too young, or under way; young: only too young. unconfirmed: nobody was answered, it waits for its retry or
+	// its expiry.
+	skipped, young, unconfirmed bool
 }
 
 // plan says what to do about one reservation now.
@@ -118,7 +128,7 @@ func (c *CatchUp) plan(v view, now time.Time) step {
 	case f.redis == f.mysql && v.decidedAnew() == 0:
 		return step{left: differs(v.redis, v.mysql)}
 	case !f.marked && v.lastStep().After(now.Add(-c.opt.Settle)):
-		return step{skipped: true}
+		return step{skipped: true, young: true}
 	case v.decidedAnew() != 0:
 		return rewrite(v.decidedAnew(), v)
 	case redis != f.redis:

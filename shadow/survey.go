@@ -40,6 +40,8 @@ type Survey struct {
 	Marked, Unconfirmed reservation.Debt
 	// Differing counts ended reservations and rejections whose states differ, or that one store lacks.
 	Differing int
+	// Unreadable counts records that a store has and that cannot be read. They are Differing too.
+	Unreadable int
 	// Marks is how many marks are outstanding in MySQL.
 	Marks int64
 	// Pins are claims under way, Provisional ones are Redis's half of a grant in handover.
@@ -93,6 +95,7 @@ func (s Survey) ReadyForCutover() (ok bool, reasons []string) {
 		s.Older.Live, s.Older.Unconfirmed, s.some(KindOlderLive))
 	wait(s.Older.Final > 0, "%d older ended reservations or rejections are not in MySQL in the same state, such as %v",
 		s.Older.Final, s.some(KindOlderFinal))
+	wait(s.Unreadable > 0, "%d records cannot be read, such as %v", s.Unreadable, s.some(KindDiffering))
 	return len(reasons) == 0, reasons
 }
 
@@ -104,11 +107,13 @@ func (c *CatchUp) Survey(ctx context.Context, redis, mysql reservation.Fence) (S
 	s := Survey{Pod: c.opt.Pod, Began: c.opt.Now(), Redis: redis, MySQL: mysql, Examples: map[string][]string{}}
 	var differ []view
 	var mu sync.Mutex
-	err := c.walk(ctx, redis, func(_ context.Context, _ int, v view) error {
+	_, err := c.walk(ctx, redis, whole(), func(_ context.Context, _ int, v view) error {
 		now := c.opt.Now()
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
+		case v.bad != nil:
+			s.countUnreadable(v)
 		case !c.count(&s, v, now):
 		case len(differ) < maxLooks:
 			differ = append(differ, v)
@@ -129,7 +134,7 @@ func (c *CatchUp) Survey(ctx context.Context, redis, mysql reservation.Fence) (S
 	err = c.ledger(ctx, func(figs []reservation.Figures) error { return c.countBuckets(ctx, &s, figs) })
 	s.Ended = c.opt.Now()
 	if err == nil {
-		c.metrics.show(s)
+		c.metrics.show(s.Lacks())
 	}
 	return s, err
 }
@@ -159,7 +164,7 @@ func (c *CatchUp) lookAgain(ctx context.Context, s *Survey, differ []view) error
 		group.SetLimit(workers)
 		for i := range differ {
 			group.Go(func() (err error) {
-				differ[i], err = c.look(looking, differ[i])
+				differ[i], err = c.look(looking, differ[i].id(), differ[i].fence)
 				return err
 			})
 		}
@@ -168,11 +173,21 @@ func (c *CatchUp) lookAgain(ctx context.Context, s *Survey, differ []view) error
 		}
 	}
 	for _, v := range differ {
+		if v.bad != nil {
+			s.countUnreadable(v)
+			continue
+		}
 		if f := v.facts(); v.any() != nil && f.redis != f.mysql {
 			s.countDifference(v, f, c.opt.Now())
 		}
 	}
 	return nil
+}
+
+func (s *Survey) countUnreadable(v view) {
+	s.Unreadable++
+	s.Differing++
+	s.name(KindDiffering, v.bad.Error())
 }
 
 // handoverEpoch is the one that older records are older than.
@@ -231,23 +246,14 @@ func (f facts) unanswered() bool {
 }
 
 func (s *Survey) countDifference(v view, f facts, now time.Time) {
-	r, q := f.redis, f.mysql
-	switch {
-	case r.Live() && q.Rank() < reservation.Refused.Rank() && !q.Live():
-		add(&s.Missing, v.redis, now)
-		s.example(KindMissing, v, f)
-	case r == reservation.Claiming: // the last step of its claim is under way
-	case q.Live() && f.marked && !r.Live() && r.Rank() <= reservation.Rejected.Rank():
-		add(&s.Marked, v.mysql, now)
-		s.example(KindMarked, v, f)
-	case f.unanswered():
-		add(&s.Unconfirmed, v.mysql, now)
-		s.example(KindUnconfirmed, v, f)
-	case r.Live() && q.Live(), r == reservation.Provisional, r == 0 && q == reservation.Rejected && !f.marked:
-	default:
-		s.Differing++
-		s.example(KindDiffering, v, f)
+	kind := f.lacks()
+	if kind == "" {
+		return
 	}
+	l := s.Lacks()
+	l.count(kind, v, now)
+	s.Missing, s.Marked, s.Unconfirmed, s.Differing = l.Missing, l.Marked, l.Unconfirmed, l.Differing
+	s.example(kind, v, f)
 }
 
 func add(d *reservation.Debt, rec *reservation.Record, now time.Time) {

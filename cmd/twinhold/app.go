@@ -67,7 +67,7 @@ func newRootCmd(a *app) *cobra.Command {
 		newConfigCmd(a), newMigrateCmd(a), newDoctorCmd(a),
 		newReserveCmd(a), newClaimCmd(a), newReleaseCmd(a), newGetCmd(a), newStockCmd(a), newServeCmd(a),
 		newStatusCmd(a), newFlipCmd(a), newKillCmd(a), newRearmCmd(a), newDrillCmd(a),
-		newFreezeCmd(a), newUnfreezeCmd(a), newAuditCmd(a), newReseedCmd(a),
+		newFreezeCmd(a), newUnfreezeCmd(a), newMendCmd(a), newAuditCmd(a), newReseedCmd(a),
 		newBenchCmd(a), newLabCmd(a), newConnsCmd(a),
 		newReconcileCmd(a),
 	)

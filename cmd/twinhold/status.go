@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -90,8 +92,12 @@ func podText(w io.Writer, p killswitch.Status) error {
 	errs = append(errs,
 		writef(w, "  fences   Redis %s; MySQL %s; max_stage %s\n", storeText(p.Redis), storeText(p.MySQL), p.MaxStage),
 		writef(w, "  debt     %s; marks %s; view %s\n", shortDebt(p.Debt), known(p.Marks), view(p.ViewComplete)),
+		debtByText(w, p.DebtBy),
 		writef(w, "  mirror   %s waiting, breaker %s\n", known(p.Queue), p.Breaker),
 	)
+	if p.CatchUp != nil {
+		errs = append(errs, writef(w, "  catch-up %s\n", roundsText(*p.CatchUp, time.Now())))
+	}
 	if p.Incarnation != nil && *p.Incarnation > 0 {
 		errs = append(errs, writef(w, "  restored incarnation %d, at epoch %s\n", *p.Incarnation, known(p.IncarnationEpoch)))
 	}
@@ -103,6 +109,38 @@ func podText(w io.Writer, p killswitch.Status) error {
 		errs = append(errs, writef(w, "  router   %s: epoch %d, %s, heard of %.1f s ago, %d waiting, breaker %s%s\n", r.ID, r.Epoch, r.Stage, r.SeenSAgo, r.Queue, r.Breaker, cut))
 	}
 	return errors.Join(errs...)
+}
+
+// debtByText says for which reasons a store lacks something.
+func debtByText(w io.Writer, by map[string]reservation.Debt) error {
+	for _, reason := range slices.Sorted(maps.Keys(by)) {
+		if d := by[reason]; d.Reservations > 0 {
+			if err := writef(w, "           %s: %s\n", reason, debtText(d)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// roundsText says how far the full rounds are.
+func roundsText(c killswitch.CatchUpStatus, now time.Time) string {
+	var is string
+	switch {
+	case c.Began != nil && c.Router == "":
+		is = fmt.Sprintf("stands at %d of about %d reservations: no router goes on with the round", c.Walked, c.Of)
+	case c.Began != nil:
+		is = fmt.Sprintf("%d of about %d reservations, by %s", c.Walked, c.Of, c.Router)
+	case c.Router == "":
+		is = "no router runs rounds"
+	default:
+		is = "no round is under way"
+	}
+	if c.LastEnded == nil {
+		return is + "; none has come to its end yet"
+	}
+	return fmt.Sprintf("%s; the last ended %s ago: %s, %s repaired, in %s", is, now.Sub(*c.LastEnded).Round(time.Second),
+		plural(int(c.LastWalked), "reservation"), plural(int(c.LastRepaired), "record"), time.Duration(c.LastTookS*float64(time.Second)).Round(10*time.Millisecond))
 }
 
 func storeText(s killswitch.StoreStatus) string {

@@ -39,6 +39,7 @@ func (p *Pod) Control(opt ControlOptions) (*killswitch.Control, error) {
 			_, err := p.Backlog(ctx, settle)
 			return err
 		},
+		Rounds: p.roundsStatus,
 		Survey: func(ctx context.Context, rf, mf reservation.Fence) (killswitch.Survey, error) {
 			c, err := p.catchUp(settle, false)
 			if err != nil {
@@ -54,6 +55,19 @@ func (p *Pod) Control(opt ControlOptions) (*killswitch.Control, error) {
 		Reseed: p.reseed,
 		Logger: p.log,
 	})
+}
+
+// roundsStatus tells how far the full rounds of catch-up are.
+func (p *Pod) roundsStatus(ctx context.Context) (killswitch.CatchUpStatus, error) {
+	at, router, err := p.CatchUpProgress(ctx)
+	s := killswitch.CatchUpStatus{Router: router, Walked: at.Walked, Of: at.Of, LastWalked: at.LastWalked, LastRepaired: at.LastRepaired}
+	if !at.Began.IsZero() {
+		s.Began = &at.Began
+	}
+	if !at.LastEnded.IsZero() {
+		s.LastEnded, s.LastTookS = &at.LastEnded, at.LastEnded.Sub(at.LastBegan).Seconds()
+	}
+	return s, err
 }
 
 // hasBucket tells whether a bucket is the pod's, and was ever stocked: one store that knows it is enough.

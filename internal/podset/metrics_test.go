@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -56,6 +57,9 @@ pods:
 	opt := Options{Registerer: rec}
 	p := &Pod{Config: cfg.Pods[0]}
 	if err := p.openStores(t.Context(), cfg, opt); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.openCatchUp(time.Second, opt); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.openReconcile(opt); err != nil {

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -66,9 +65,8 @@ type Pod struct {
 	log          *slog.Logger
 	registerer   prometheus.Registerer
 	client       *legacyredis.Client
-	meter        *conntag.Meter  // who holds the connections to MySQL
-	rounds       sync.Mutex      // one round of catch-up at a time in this process
-	steady       *shadow.CatchUp // of the rounds that a router runs all the time
+	meter        *conntag.Meter // who holds the connections to MySQL
+	turns                       // of catch-up
 	reconcile    background
 }
 
@@ -156,7 +154,7 @@ func openPod(ctx context.Context, cfg *config.Config, pc config.Pod, opt Options
 	if declared := pc.DeclaredStage(); declared != fence.Stage {
 		p.note("the configuration declares %s, but the pod is in %s: what the fences say is true, the file only says where a new pod starts", declared, fence.Stage)
 	}
-	if err := p.openCatchUp(cfg, opt); err != nil {
+	if err := p.openCatchUp(cfg.Tuning.Settle, opt); err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
 	if err := p.openReconcile(opt); err != nil {
@@ -166,6 +164,7 @@ func openPod(ctx context.Context, cfg *config.Config, pc config.Pod, opt Options
 	if err != nil {
 		return nil, errors.Join(err, p.Close(ctx))
 	}
+	p.MySQL.OnEnded(p.Router.Expired)
 	return p, nil
 }
 
@@ -258,22 +257,13 @@ func ofPod(pod string, r prometheus.Registerer) prometheus.Registerer {
 	return prometheus.WrapRegistererWith(prometheus.Labels{"pod": pod}, r)
 }
 
-// openCatchUp makes the catch-up that runs all the time.
-func (p *Pod) openCatchUp(cfg *config.Config, opt Options) (err error) {
-	p.steady, err = shadow.NewCatchUp(shadow.CatchUpOptions{
-		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Settle: cfg.Tuning.Settle, Grace: p.grace,
-		InFlight: func(id reservation.ID) bool { return p.Router.Engine().InFlight(id) },
-		Logger:   opt.Logger, Registerer: opt.Registerer,
-	})
-	return err
-}
-
 // tuningOf is what of a router's pod may change while it serves.
 func tuningOf(cfg *config.Config) router.Tuning {
 	t := cfg.Tuning
 	return router.Tuning{
 		Limits: cfg.Limits(), Poll: cfg.Defaults.Poll, CutBudget: t.CutBudget, AgreeBudget: t.HandoverBudget, LookUp: t.LookUp,
 		SweepEvery: t.Sweep.Interval, SweepBatch: t.Sweep.Batch, CatchUpEvery: t.CatchUp,
+		CatchUpTurn: t.CatchUpTurn,
 	}
 }
 
@@ -288,7 +278,7 @@ func (p *Pod) routerOptions(cfg *config.Config, fence, inMySQL reservation.Fence
 			BreakerProbes:   uint32(t.Mirror.Breaker.Probes), //nolint:gosec // config bounds it
 		},
 		Diff:    diff.Options{Settle: t.Settle, Sink: p.Tallies, Nearby: diff.Nearby(p.MySQL, nearbyLimit)},
-		Restore: p.restore, DrainMarks: p.drainMarks, CatchUp: p.catchUpTurn,
+		Restore: p.restore, DrainMarks: p.drainMarks, CatchUp: p.catchUpTurn, QuickTurn: p.quickTurn, Missed: p.miss,
 		Logger: opt.Logger, Registerer: opt.Registerer,
 	}
 	for _, r := range p.Config.Shops {
@@ -314,6 +304,7 @@ func (p *Pod) Close(ctx context.Context) error {
 	errs := []error{p.stopReconcile()}
 	if p.Router != nil {
 		errs = append(errs, p.Router.Close(ctx))
+		p.endCatchUp()
 	}
 	if p.Redis != nil {
 		errs = append(errs, p.Redis.Close(ctx))

@@ -8,7 +8,6 @@ import (
 
 	"github.com/twinhold/twinhold/diff"
 	"github.com/twinhold/twinhold/reservation"
-	"github.com/twinhold/twinhold/router"
 	"github.com/twinhold/twinhold/shadow"
 )
 
@@ -25,43 +24,51 @@ func (p *Pod) CatchUp(ctx context.Context, settle time.Duration) (shadow.Round, 
 	// One at a time: what a round found is told before another one's end forgets the gaps that account for it.
 	p.rounds.Lock()
 	defer p.rounds.Unlock()
-	round, st, err := p.round(ctx, settle)
-	if err == nil {
-		p.found(round, st)
-	}
-	return round, err
+	return p.round(ctx, settle, p.found)
 }
 
 // Backlog is CatchUp at the start of a process: what a store lacks then is what earlier ones left behind.
 func (p *Pod) Backlog(ctx context.Context, settle time.Duration) (shadow.Round, error) {
-	round, _, err := p.round(ctx, settle)
-	return round, err
+	return p.round(ctx, settle, func(shadow.Part, reservation.Stamp, error) {})
 }
 
-// round runs one full round, and gives the stamp under which it ran.
-func (p *Pod) round(ctx context.Context, settle time.Duration) (shadow.Round, reservation.Stamp, error) {
+// round runs one full round; told hears of each part of it, and the stamp under which it ran.
+func (p *Pod) round(ctx context.Context, settle time.Duration, told func(shadow.Part, reservation.Stamp, error)) (shadow.Round, error) {
 	c, err := p.catchUp(settle, settle == 0)
 	if err != nil {
-		return shadow.Round{}, reservation.Stamp{}, err
+		return shadow.Round{}, err
 	}
 	fence, err := p.Redis.ReadFence(ctx)
 	if err != nil {
-		return shadow.Round{}, reservation.Stamp{}, err
+		return shadow.Round{}, err
 	}
-	round, err := c.Run(ctx, fence)
-	return round, fence.Stamp, err
+	round, err := c.RunTold(ctx, fence, func(part shadow.Part, err error) { told(part, fence.Stamp, err) })
+	if err == nil {
+		told(ledgerOf(round), fence.Stamp, nil)
+	}
+	return round, err
 }
 
-// found tells the comparison what a round of catch-up repaired.
-func (p *Pod) found(round shadow.Round, st reservation.Stamp) {
+// ledgerOf is the end of a round: the ledger's figures, and no reservation.
+func ledgerOf(r shadow.Round) shadow.Part {
+	return shadow.Part{Round: shadow.Round{Began: r.Began, Ended: r.Ended}, After: shadow.Last(), UpTo: shadow.Last()}
+}
+
+// found tells the comparison what a part of catch-up repaired, and what it covered if it came to its end.
+func (p *Pod) found(part shadow.Part, st reservation.Stamp, err error) {
 	e := p.Router.Engine()
-	for _, r := range round.Repairs {
+	for _, r := range part.Repairs {
 		e.Found(diff.Find{
 			Shop: r.Shop, ID: r.ID, Verdict: verdictOf(r.Was), Truth: r.Truth, Mirror: r.Mirror, Epoch: r.Epoch,
 			Marked: r.Was == shadow.WasAdopted, Stamp: st,
 		})
 	}
-	e.Converged(round.Began, round.Ended, round.LeftAlone...)
+	if err == nil {
+		e.Covered(diff.Cover{
+			Began: part.Began, Ended: part.Ended, IDs: part.IDs, After: part.After, UpTo: part.UpTo, LeftAlone: part.LeftAlone,
+			Ledger: part.IDs == nil && part.After == shadow.Last(),
+		})
+	}
 }
 
 func verdictOf(was string) diff.Verdict {
@@ -73,32 +80,6 @@ func verdictOf(was string) diff.Verdict {
 	default:
 		return diff.Lost
 	}
-}
-
-// catchUpKey is the lease of the pod's catch-up: one router at a time runs the full rounds. Two at once do no harm.
-func (p *Pod) catchUpKey() string { return "{" + p.Config.ID + "}:catchup" }
-
-// catchUpTurn runs a full round, unless another router has run one within the pause between two.
-func (p *Pod) catchUpTurn(ctx context.Context) error {
-	lease := p.cfg.Load().Tuning.CatchUp
-	if p.Router.Stamp().Stage == reservation.Handover {
-		lease = min(lease, router.HandoverCatchUp)
-	}
-	mine, err := p.client.SetNX(ctx, p.catchUpKey(), p.name, lease).Result()
-	if err != nil || !mine {
-		return err
-	}
-	p.rounds.Lock()
-	defer p.rounds.Unlock()
-	fence, err := p.Redis.ReadFence(ctx)
-	if err != nil {
-		return err
-	}
-	round, err := p.steady.Run(ctx, fence)
-	if err == nil {
-		p.found(round, fence.Stamp)
-	}
-	return err
 }
 
 // drainMarks gives Redis what MySQL has marked.
