@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/twinhold/twinhold/mysqlstore"
 	"github.com/twinhold/twinhold/reservation"
 )
 
@@ -260,4 +261,25 @@ func TestPlainClaimsAgainstReleases(t *testing.T) {
 	}
 	b.figures(1, 400-claimed.Load(), 400-claimed.Load())
 	b.invariants()
+}
+
+// MySQL's clock is known to a process whose own is off, as long as it was read lately.
+func TestServerTime(t *testing.T) {
+	t.Parallel()
+	var off atomic.Int64
+	off.Store(int64(time.Hour))
+	b := open(t, complete, func(o *mysqlstore.Options) {
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
+	})
+	if _, err := b.ReadFence(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	now, ok := b.ServerTime()
+	if d := time.Since(now); !ok || d < -time.Minute || d > time.Minute {
+		t.Errorf("MySQL's clock is %v, known %t", now, ok)
+	}
+	off.Add(int64(time.Minute))
+	if now, ok := b.ServerTime(); ok {
+		t.Errorf("a minute later it is still known as %v", now)
+	}
 }

@@ -17,6 +17,9 @@ const (
 	clockError = 2 * clockAge
 )
 
+// ServerTime is MySQL's clock now, by what was read of it last; false where that was not lately.
+func (s *Store) ServerTime() (time.Time, bool) { return s.clock.now(s.opts.Now()) }
+
 func (c *clock) note(server, local time.Time) { c.last.Store(&reading{server, local}) }
 
 // now is false where the clock was not read lately.

@@ -15,6 +15,9 @@ func (s *Store) readFence(ctx context.Context, r runner, query string) (reservat
 	if err := each(ctx, r, row.scan, query, []byte(s.opts.Pod)); err != nil {
 		return reservation.Fence{}, row.now, err
 	}
+	if !row.now.IsZero() {
+		s.clock.note(row.now, s.opts.Now())
+	}
 	return row.fence(s.opts.Pod)
 }
 

@@ -196,7 +196,6 @@ func (s *Store) once(ctx context.Context, w work, body func(context.Context, *tx
 		if err != nil {
 			return err
 		}
-		s.clock.note(now, s.opts.Now())
 		if err := checkFence(w.stamp, fence); err != nil {
 			return err
 		}

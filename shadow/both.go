@@ -27,7 +27,7 @@ func (c *CatchUp) Both(ctx context.Context, fence reservation.Fence, id reservat
 		return p, nil //nolint:nilerr // it is told in the pair
 	}
 	var part Part
-	if s := c.plan(v, c.opt.Now()); s.left != "" {
+	if s := c.plan(v, c.opt.StoreNow()); s.left != "" {
 		err = c.leaves(ctx, v, s, &part)
 	}
 	if len(part.Differ) > 0 {

@@ -31,7 +31,9 @@ type CatchUpOptions struct {
 	Page       int
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
-	Now        func() time.Time
+	// Now is this process's clock, in which rounds begin and end. StoreNow is the stores': records are judged by it, since a
+	// router's own may be off. Default Now.
+	Now, StoreNow func() time.Time
 }
 
 func (o *CatchUpOptions) defaults() {
@@ -49,6 +51,9 @@ func (o *CatchUpOptions) defaults() {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.StoreNow == nil {
+		o.StoreNow = o.Now
 	}
 }
 
@@ -224,7 +229,7 @@ func (c *CatchUp) reconcile(ctx context.Context, v view, r *Part) error {
 		r.Differ = append(r.Differ, differenceOf(DiffersUnreadable, v, v.bad.Error()))
 		return nil //nolint:nilerr // one bad record stops nothing
 	}
-	s := c.plan(v, c.opt.Now())
+	s := c.plan(v, c.opt.StoreNow())
 	switch {
 	case s.to != 0 && c.opt.InFlight != nil && c.opt.InFlight(s.op.Record.ID):
 		r.skip(s.op.Record.ID, true)
@@ -247,7 +252,7 @@ func (c *CatchUp) reconcile(ctx context.Context, v view, r *Part) error {
 		r.Withheld++
 	}
 	if !s.skipped {
-		r.Lacks.count(v.facts().lacks(), v, c.opt.Now())
+		r.Lacks.count(v.facts().lacks(), v, c.opt.StoreNow())
 	}
 	r.Live.Count(v.redis)
 	return c.drain(ctx, v, r)
@@ -321,7 +326,7 @@ func (c *CatchUp) repaired(v view, s step, j reservation.Judgement, r *Part) {
 // drain removes a mark for which Redis has the outcome. One past its retention stands for nothing any more.
 func (c *CatchUp) drain(ctx context.Context, v view, r *Part) error {
 	f := v.facts()
-	if purged := f.marked && v.purged(c.opt.Now()); !purged && !f.drains() {
+	if purged := f.marked && v.purged(c.opt.StoreNow()); !purged && !f.drains() {
 		return nil
 	}
 	gone, err := c.opt.MySQL.Unmark(ctx, v.fence.Stamp, v.mysql.ID, f.mysql)

@@ -290,3 +290,33 @@ func TestWholeOnceNothingIsWithheld(t *testing.T) {
 		})
 	}
 }
+
+// I5: what is too young is judged by the stores' clock: a router whose own is an hour ahead repairs nothing of a healthy
+// flow, and one that is an hour behind repairs what is lost.
+func TestCatchUpJudgesByTheStoresClock(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, c := range map[string]struct {
+		own, made time.Duration // off by, ago
+		want      int
+	}{
+		"ahead, a record of just now":   {time.Hour, time.Second, 0},
+		"behind, a record that is lost": {-time.Hour, 10 * time.Minute, 1},
+	} {
+		at := st(9, reservation.Shadow)
+		r := record(t, reservation.Held)
+		r.CreatedAt, r.ExpiresAt = now.Add(-c.made), now.Add(30*time.Minute)
+		redis, mysql := newFake(reservation.Redis, at, r), newFake(reservation.MySQL, at)
+		cu, err := NewCatchUp(CatchUpOptions{
+			Pod: "pod-1", Redis: redis, MySQL: mysql, Settle: time.Minute,
+			Now: func() time.Time { return now.Add(c.own) }, StoreNow: func() time.Time { return now },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		round, err := cu.Run(t.Context(), redis.fence)
+		if err != nil || round.Total() != c.want || !round.Began.Equal(now.Add(c.own)) {
+			t.Errorf("%s: %d repairs, want %d; began %v, %v", name, round.Total(), c.want, round.Began, err)
+		}
+	}
+}

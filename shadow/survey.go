@@ -108,7 +108,7 @@ func (c *CatchUp) Survey(ctx context.Context, redis, mysql reservation.Fence) (S
 	var differ []view
 	var mu sync.Mutex
 	_, err := c.walk(ctx, redis, whole(), func(_ context.Context, _ int, v view) error {
-		now := c.opt.Now()
+		now := c.opt.StoreNow()
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -178,7 +178,7 @@ func (c *CatchUp) lookAgain(ctx context.Context, s *Survey, differ []view) error
 			continue
 		}
 		if f := v.facts(); v.any() != nil && f.redis != f.mysql {
-			s.countDifference(v, f, c.opt.Now())
+			s.countDifference(v, f, c.opt.StoreNow())
 		}
 	}
 	return nil

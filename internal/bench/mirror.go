@@ -30,18 +30,18 @@ func mirrorScheme(name, what string, mirror bool) scheme {
 }
 
 // mirrorPage is the configuration of a pod with the product's defaults, but that nothing expires while it is measured.
-var mirrorPage = template.Must(template.New("twinhold.yaml").Parse(`version: 1
+const mirrorPage = `version: 1
 data:  {listen: "127.0.0.1:0"}
 admin: {listen: "127.0.0.1:0"}
 defaults: {ttl: {{.TTL}}, max_ttl: {{.TTL}}}
 pods:
   - {id: {{.Pod}}, shops: ["{{.Shop}}"], redis: {{.Redis}}, mysql: {{.MySQL}}, source_of_truth: redis, mirror: {{.Mirror}}, max_stage: shadow}
-`))
+`
 
 func mirrorConfig(dsn, redisURL, prefix string, mirror bool) (*config.Config, error) {
 	var page bytes.Buffer
 	quoted := func(s string) string { return strings.ReplaceAll(strconv.Quote(s), "${", "$${") }
-	err := mirrorPage.Execute(&page, map[string]any{
+	err := template.Must(template.New("twinhold.yaml").Parse(mirrorPage)).Execute(&page, map[string]any{
 		"TTL": ttl, "Pod": strings.Trim(prefix, "{}"), "Shop": shop, "Redis": quoted(redisURL), "MySQL": quoted(dsn), "Mirror": mirror,
 	})
 	if err != nil {
@@ -125,7 +125,7 @@ func readMirror(ctx context.Context, p place, stock int64, mirror bool) (books, 
 	if err != nil {
 		return books{}, err
 	}
-	defer pod.Close(ctx) //nolint:errcheck // it was only read
+	defer pod.Close(ctx)
 	b := books{stock: stock * int64(p.Buckets), granted: -1, rejected: -1}
 	for n := range p.Buckets {
 		a, err := pod.Redis.Availability(ctx, bucketOf(n))

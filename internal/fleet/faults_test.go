@@ -304,7 +304,25 @@ func TestClockOff(t *testing.T) {
 				}}
 				t.Log(table([]row{f.endure(t, stage, calm, seedOf(t), buckets)}))
 				f.accounted()
+				if n := f.repairs(); n > 0 {
+					t.Errorf("catch-up made %v repairs in a healthy flow", n)
+				}
 			})
 		}
 	}
+}
+
+// repairs is what all routers' catch-up has written.
+func (f *fleet) repairs() (n float64) {
+	f.tb.Helper()
+	for _, r := range f.routers {
+		text, err := get(f.tb.Context(), f.http, "http://"+*r.admin.Load()+"/metrics")
+		if err != nil {
+			f.tb.Fatal(err)
+		}
+		for _, v := range sums(text, "twinhold_catchup_repairs_total") {
+			n += v
+		}
+	}
+	return n
 }

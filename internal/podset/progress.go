@@ -13,7 +13,7 @@ import (
 )
 
 // Progress is how far the pod's full rounds of catch-up are. It is kept in the pod's Redis, so that another router goes
-// on where one has stopped.
+// on where one has stopped. Its times are MySQL's, since routers' clocks may be off.
 type Progress struct {
 	// Began is when the round under way did; zero: there is none. It has walked so many of about Of reservations, up to After.
 	Began    time.Time      `json:"began,omitzero"`
@@ -75,7 +75,7 @@ func (p *Pod) endCatchUp() {
 
 // begin begins a round. How many reservations there are is only told.
 func (p *Pod) begin(ctx context.Context, at *Progress) (err error) {
-	at.Began, at.After, at.Walked, at.Repaired = time.Now().UTC(), reservation.ID{}, 0, 0
+	at.Began, at.After, at.Walked, at.Repaired = p.storeNow().UTC(), reservation.ID{}, 0, 0
 	at.Of, err = p.client.ZCard(ctx, "{"+p.Config.ID+"}:created").Result()
 	return err
 }

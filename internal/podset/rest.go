@@ -14,7 +14,7 @@ import (
 // catchUp makes the pod's catch-up. Settle: younger records are left alone. atRest: nothing is under way.
 func (p *Pod) catchUp(settle time.Duration, atRest bool) (*shadow.CatchUp, error) {
 	return shadow.NewCatchUp(shadow.CatchUpOptions{
-		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Settle: settle, Grace: p.grace, AtRest: atRest, Logger: p.log,
+		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Settle: settle, Grace: p.grace, AtRest: atRest, Logger: p.log, StoreNow: p.storeNow,
 	})
 }
 

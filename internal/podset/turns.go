@@ -36,7 +36,7 @@ func (p *Pod) openCatchUp(settle time.Duration, opt Options) (err error) {
 	p.steady, err = shadow.NewCatchUp(shadow.CatchUpOptions{
 		Pod: p.Config.ID, Redis: p.Redis, MySQL: p.MySQL, Settle: settle, Grace: p.grace,
 		InFlight: func(id reservation.ID) bool { return p.Router.Engine().InFlight(id) },
-		Logger:   opt.Logger, Registerer: opt.Registerer,
+		Logger:   opt.Logger, Registerer: opt.Registerer, StoreNow: p.storeNow,
 	})
 	return err
 }
@@ -105,14 +105,14 @@ func (p *Pod) part(fence reservation.Fence, run func() (shadow.Part, error)) (sh
 // again; what changes later is for the gaps, or the full round.
 func (p *Pod) follow(ctx context.Context, fence reservation.Fence) error {
 	t := p.cfg.Load().Tuning
-	began := time.Now()
-	upTo := shadow.Before(began.Add(-t.Settle))
+	began, now := time.Now(), p.storeNow()
+	upTo := shadow.Before(now.Add(-t.Settle))
 	at, err := p.cursor(ctx)
 	if err != nil {
 		return err
 	}
-	if at == (reservation.ID{}) {
-		return p.keepCursor(ctx, shadow.Before(began)) // what was there before is for the full round
+	if at == (reservation.ID{}) || shadow.Created(at).After(now) {
+		return p.keepCursor(ctx, shadow.Before(now)) // what was there before is for the full round
 	}
 	for at != upTo && time.Since(began) < max(t.CatchUpTurn, time.Second) && shadow.Created(at).Before(shadow.Created(upTo)) {
 		part, err := p.part(fence, func() (shadow.Part, error) {
@@ -126,7 +126,7 @@ func (p *Pod) follow(ctx context.Context, fence reservation.Fence) error {
 		}
 		at = part.UpTo
 	}
-	p.metrics.behind.Set(max(0, time.Since(shadow.Created(at)).Seconds()))
+	p.metrics.behind.Set(max(0, p.storeNow().Sub(shadow.Created(at)).Seconds()))
 	return p.keepCursor(ctx, at)
 }
 
@@ -135,7 +135,7 @@ const partRecords = 5000
 
 // catchUpTurn carries the full round on by about a second's worth of reading, or begins one that is due.
 func (p *Pod) catchUpTurn(ctx context.Context) (more bool, err error) {
-	p.first.Do(func() { p.started = time.Now() })
+	p.first.Do(func() { p.started = p.storeNow() })
 	if p.Router.Stamp().Stage == reservation.Handover {
 		return false, p.handoverRound(ctx)
 	}
@@ -152,9 +152,11 @@ func (p *Pod) catchUpTurn(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	every := p.cfg.Load().Tuning.CatchUp
-	switch due := later(at.LastEnded, p.started).Add(every); {
+	now := p.storeNow()
+	due := later(at.LastEnded, p.started).Add(every)
+	switch {
 	case !at.Began.IsZero():
-	case time.Now().Before(due):
+	case now.Before(due) && !at.LastEnded.After(now): // that would be a clock that was set back
 		return false, nil
 	default:
 		if err := p.begin(ctx, &at); err != nil {
@@ -207,7 +209,7 @@ func (p *Pod) endRound(ctx context.Context, fence reservation.Fence, at *Progres
 	p.judge(ctx, at.Began)
 	at.Repaired += int64(ledger.Total())
 	_, err = p.part(fence, func() (shadow.Part, error) { return ledgerOf(ledger), nil })
-	at.end(time.Now())
+	at.end(p.storeNow())
 	return err
 }
 
@@ -232,7 +234,7 @@ func (p *Pod) handoverRound(ctx context.Context) error {
 }
 
 // follower tells the comparison that another router has ended a round: what this one noted and has looked at since, or
-// has no room to note, is covered. Clocks differ by less than the settle time.
+// has no room to note, is covered. The round's times are MySQL's, the comparison's are this process's.
 func (p *Pod) follower(at Progress) {
 	p.metrics.show(Progress{})
 	if !at.LastBegan.After(p.told) {
@@ -242,7 +244,16 @@ func (p *Pod) follower(at Progress) {
 	settle := p.cfg.Load().Tuning.Settle
 	p.rounds.Lock()
 	defer p.rounds.Unlock()
-	p.Router.Engine().Covered(diff.Everything(at.LastBegan.Add(-settle), at.LastEnded, p.missed.Waiting()...))
+	off := time.Since(p.storeNow())
+	p.Router.Engine().Covered(diff.Everything(at.LastBegan.Add(off-settle), at.LastEnded.Add(off), p.missed.Waiting()...))
+}
+
+// storeNow is MySQL's clock, as the fence was last read with it; this process's while MySQL does not answer.
+func (p *Pod) storeNow() time.Time {
+	if now, ok := p.MySQL.ServerTime(); ok {
+		return now
+	}
+	return time.Now()
 }
 
 func later(a, b time.Time) time.Time {
