@@ -308,7 +308,7 @@ func (f *facts) compared(ctx context.Context) Gate {
 	figure := fmt.Sprintf("%d compared, %d unexplained, %d gaps", e.Compared, e.Unexplained, e.Gaps)
 	switch {
 	case e.Unexplained > 0:
-		return fail(figure, "%d operations differ without an explanation: see twinhold report", e.Unexplained)
+		return fail(figure, "%d operations differ without an explanation: the routers' logs have each", e.Unexplained)
 	case e.Compared < f.c.opt.Bounds.MinCompared:
 		return unsure(figure, "gates.min_compared asks for %d compared operations: wait for traffic", f.c.opt.Bounds.MinCompared)
 	default:

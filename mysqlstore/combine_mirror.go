@@ -16,10 +16,10 @@ import (
 // their first bucket, new reservations in that of the store.
 func (m *mirroring) attempt(ctx context.Context, locked bool) error {
 	kind := m.lane()
+	rec := m.op.Record
 	if locked || kind == 0 {
 		return m.try(ctx, locked)
 	}
-	rec := m.op.Record
 	key := laneKey{kind, rec.Lines[0].Bucket(rec.Shop)}
 	mem := &member{ctx: ctx, stamp: m.st, id: rec.ID, shop: rec.Shop, lines: len(rec.Lines), leaving: &m.op}
 	if kind == arriveLane {
@@ -37,6 +37,16 @@ func (m *mirroring) attempt(ctx context.Context, locked bool) error {
 		m.stored = &m.told.judged
 	}
 	return m.try(ctx, false)
+}
+
+// inTurn waits until the reserves that came before have been stored, those that wait for company too: what the truth
+// refused is judged by what it had granted by then.
+func (m *mirroring) inTurn(ctx context.Context) word {
+	if m.s.opts.NoLanes || m.op.Op != reservation.OpReserve {
+		return word{}
+	}
+	rec := m.op.Record
+	return m.s.join(laneKey{kind: arriveLane}, m.op.Op, &member{ctx: ctx, stamp: m.st, id: rec.ID, shop: rec.Shop, apart: true})
 }
 
 // lane gives the kind of lane that a plain operation goes to: a reserve that stores a new hold or a new rejection, or the

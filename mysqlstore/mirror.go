@@ -26,6 +26,11 @@ func (s *Store) Mirror(ctx context.Context, st reservation.Stamp, op reservation
 	ctx, cancel := s.withBudget(inClass(ctx, mirrorClass))
 	defer cancel()
 	if !op.Decision.Stores() {
+		w := m.inTurn(ctx)
+		defer w.turn.end()
+		if w.err != nil {
+			return reservation.Judgement{}, w.err
+		}
 		return m.judgeOnly(ctx)
 	}
 	if err := validateRecord(op.Record); err != nil {

@@ -438,6 +438,22 @@ func TestMirrorGathers(t *testing.T) {
 			t.Errorf("%d releases of %d buckets made %v shared transactions", len(recs), buckets, n)
 		}
 		b.figures(1, 100, 100)
+		// The truth said no to another request with a key that it had just granted: the grant comes first here too.
+		first, other := truthRecord(t, "key", reservation.Held, time.Hour, line(1, 1)), truthRecord(t, "key", reservation.Held, time.Hour, line(1, 2))
+		granting := make(chan error, 1)
+		go func() {
+			_, err := b.Mirror(t.Context(), b.st, granted(first))
+			granting <- err
+		}()
+		b.until("the grant waits for company", func() bool { return j.gauge("twinhold_mysql_lane_waiting") == 1 })
+		conflict := reservation.MirrorOp{Op: reservation.OpReserve, Decision: reservation.KeyConflict, Record: other}
+		if got, err := b.Mirror(t.Context(), b.st, conflict); err != nil || got.Decision != reservation.KeyConflict {
+			t.Errorf("another request with the key: %+v, %v", got, err)
+		}
+		if err := <-granting; err != nil {
+			t.Error(err)
+		}
+		b.mirror(released(first))
 		lone := truthRecord(t, "lone", reservation.Held, time.Hour, line(1, 1))
 		b.mirror(granted(lone))
 		ctx, cancel := context.WithCancel(t.Context())

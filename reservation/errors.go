@@ -14,7 +14,7 @@ var (
 	// ErrBusy: somebody else holds what is needed for the moment. Nothing was changed.
 	ErrBusy = errors.New("busy: retry with the same key")
 	// ErrFrozen: the pod or the bucket takes no new decisions.
-	ErrFrozen = errors.New("frozen by an operator: no new reservations for now")
+	ErrFrozen = errors.New("frozen: no new reservations for now, status says since when and why")
 )
 
 // InvalidError says which field of a request is wrong and what to send instead. Nothing was touched.

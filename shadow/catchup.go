@@ -315,7 +315,7 @@ func (c *CatchUp) repaired(v view, s step, j reservation.Judgement, r *Part) {
 	r.Repaired[s.was]++
 	r.Repairs = append(r.Repairs, rep)
 	c.metrics.repairs.WithLabelValues(s.to.String(), s.was).Inc()
-	level := slog.LevelInfo
+	level := slog.LevelDebug // an outage may leave thousands: whoever runs the part tells their number
 	if s.was == WasAdopted && f.lost && !f.marked {
 		level = slog.LevelError // Redis had lost it, and no restore brought it back
 	}

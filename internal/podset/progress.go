@@ -55,10 +55,22 @@ func (p *Pod) holdsCatchUp(ctx context.Context) (mine bool, err error) {
 	if errors.Is(err, redis.Nil) {
 		return false, nil // it ran out just now: the next turn takes it
 	}
-	if err != nil || holder != p.name {
+	if err != nil {
 		return false, err
 	}
+	if holder != p.name {
+		return false, p.bound(ctx, lease)
+	}
 	return true, p.client.PExpire(ctx, p.catchUpKey(), lease).Err()
+}
+
+// bound gives the lease an end where it has none: somebody has written the key by hand, and would hold it for ever.
+func (p *Pod) bound(ctx context.Context, lease time.Duration) error {
+	left, err := p.client.PTTL(ctx, p.catchUpKey()).Result()
+	if err != nil || left >= 0 {
+		return err
+	}
+	return p.client.PExpire(ctx, p.catchUpKey(), lease).Err()
 }
 
 // endCatchUp lets another router go on at once.

@@ -57,6 +57,9 @@ func ledgerOf(r shadow.Round) shadow.Part {
 // found tells the comparison what a part of catch-up repaired, and what it covered if it came to its end.
 func (p *Pod) found(part shadow.Part, st reservation.Stamp, err error) {
 	e := p.Router.Engine()
+	if n := len(part.Repairs); n > 0 {
+		p.log.Info("catch-up repaired records", "pod", p.Config.ID, "records", n, "by_what_was_wrong", part.Repaired, "walked", part.Walked)
+	}
 	for _, r := range part.Repairs {
 		e.Found(diff.Find{
 			Shop: r.Shop, ID: r.ID, Verdict: verdictOf(r.Was), Truth: r.Truth, Mirror: r.Mirror, Epoch: r.Epoch,
