@@ -170,7 +170,7 @@ func removeStale(base string) error {
 		if err != nil {
 			return err
 		}
-		err = os.RemoveAll(dir)
+		err = removeAll(dir)
 		l.unlock()
 		if err != nil {
 			return fmt.Errorf("devstack: removing a stale run folder: %w", err)
@@ -181,8 +181,20 @@ func removeStale(base string) error {
 
 func (r *runFolder) remove() error {
 	defer r.held.unlock()
-	if err := os.RemoveAll(r.path); err != nil {
+	if err := removeAll(r.path); err != nil {
 		return fmt.Errorf("devstack: %w", err)
 	}
 	return nil
+}
+
+// removeAll removes a folder in which a child of a server that is gone may write for a moment still: a Redis that had to be
+// killed leaves one that saves its data.
+func removeAll(dir string) (err error) {
+	for range 40 {
+		if err = os.RemoveAll(dir); !errors.Is(err, syscall.ENOTEMPTY) {
+			return err
+		}
+		wait(context.Background(), 50*time.Millisecond)
+	}
+	return err
 }

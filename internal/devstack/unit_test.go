@@ -7,7 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
+	"sync"
 	"testing"
+	"time"
 )
 
 func TestWhichServerOnPathIsUsed(t *testing.T) {
@@ -173,4 +176,31 @@ func write(t *testing.T, root, name, text string) {
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A folder in which somebody still writes for a moment is removed all the same.
+func TestRemoveAllOutlastsALastWriter(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var writer sync.WaitGroup
+	writing := make(chan struct{})
+	writer.Go(func() {
+		until := time.Now().Add(300 * time.Millisecond)
+		for n := 0; time.Now().Before(until); n++ {
+			if os.WriteFile(filepath.Join(dir, strconv.Itoa(n)), nil, 0o600) != nil {
+				return // it is gone
+			}
+			if n == 100 {
+				close(writing)
+			}
+		}
+	})
+	<-writing
+	if err := removeAll(dir); err != nil {
+		t.Error(err)
+	}
+	writer.Wait()
 }
