@@ -78,17 +78,9 @@ func (f mendFlags) order() (o podset.MendOrder, err error) {
 }
 
 func (a *app) mend(ctx context.Context, id string, o podset.MendOrder) error {
-	cfg, err := a.loadConfig()
+	p, err := a.openStores(ctx, id)
 	if err != nil {
 		return err
-	}
-	pc, err := a.podNamed(cfg, id)
-	if err != nil {
-		return err
-	}
-	p, err := podset.OpenStores(ctx, cfg, *pc)
-	if err != nil {
-		return &exitError{code: exitFailed, err: err, hint: "run: twinhold config check --config " + a.configPath}
 	}
 	defer closeLooked(ctx, p)
 	res, err := p.Mend(ctx, o, "")

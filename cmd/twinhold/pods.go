@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/twinhold/twinhold/config"
+	"github.com/twinhold/twinhold/internal/podset"
 )
 
 // podNamed finds a pod by its id.
@@ -39,4 +41,21 @@ func (a *app) podsOf(cfg *config.Config, id string) ([]config.Pod, error) {
 		return nil, err
 	}
 	return []config.Pod{*pc}, nil
+}
+
+// openStores opens the two stores of a pod of the configuration, without a router. Close them with closeLooked.
+func (a *app) openStores(ctx context.Context, id string) (*podset.Pod, error) {
+	cfg, err := a.loadConfig()
+	if err != nil {
+		return nil, err
+	}
+	pc, err := a.podNamed(cfg, id)
+	if err != nil {
+		return nil, err
+	}
+	p, err := podset.OpenStores(ctx, cfg, *pc)
+	if err != nil {
+		return nil, &exitError{code: exitFailed, err: err, hint: "run: twinhold config check --config " + a.configPath}
+	}
+	return p, nil
 }

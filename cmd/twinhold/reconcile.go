@@ -85,17 +85,9 @@ func (a *app) reconcile(ctx context.Context, id string, f reconcileFlags) error 
 	if f.rounds < 1 || f.pause < 0 {
 		return &exitError{code: exitFailed, err: fmt.Errorf("--rounds %d --pause %v make no sense", f.rounds, f.pause), hint: "use 1 round or more, and a pause of 0 or more"}
 	}
-	cfg, err := a.loadConfig()
+	p, err := a.openStores(ctx, id)
 	if err != nil {
 		return err
-	}
-	pc, err := a.podNamed(cfg, id)
-	if err != nil {
-		return err
-	}
-	p, err := podset.OpenStores(ctx, cfg, *pc)
-	if err != nil {
-		return &exitError{code: exitFailed, err: err, hint: "run: twinhold config check --config " + a.configPath}
 	}
 	defer closeLooked(ctx, p)
 	rounds, err := p.Reconcile(nil, f.rounds)
